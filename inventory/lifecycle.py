@@ -1,0 +1,84 @@
+"""The life of a node: which state may follow which, whose move it is, and what that person types."""
+
+from typing import Literal
+
+from inventory.errors import Refused
+from inventory.model import Node, State
+
+Party = Literal["infra", "security", "nobody"]
+
+MOVES: dict[State, frozenset[State]] = {
+    State.PLANNED: frozenset({State.PROVISIONING}),
+    State.PROVISIONING: frozenset({State.AWAITING_IDENTITY, State.PROVISION_FAILED}),
+    State.PROVISION_FAILED: frozenset({State.PROVISIONING, State.RETIRING}),
+    State.AWAITING_IDENTITY: frozenset({State.ONBOARDING, State.PROVISIONING, State.RETIRING}),
+    State.ONBOARDING: frozenset({State.AWAITING_VERIFICATION, State.ONBOARD_FAILED}),
+    State.ONBOARD_FAILED: frozenset({State.ONBOARDING, State.AWAITING_IDENTITY, State.DECOMMISSIONING}),
+    State.AWAITING_VERIFICATION: frozenset({State.VERIFYING, State.AWAITING_IDENTITY, State.DECOMMISSIONING}),
+    State.VERIFYING: frozenset({State.IN_SERVICE, State.VERIFY_FAILED}),
+    State.VERIFY_FAILED: frozenset(
+        {State.VERIFYING, State.ONBOARDING, State.AWAITING_IDENTITY, State.DECOMMISSIONING}
+    ),
+    State.IN_SERVICE: frozenset({State.VERIFY_FAILED, State.AWAITING_IDENTITY, State.DECOMMISSIONING}),
+    State.DECOMMISSIONING: frozenset({State.AWAITING_RETIREMENT, State.DECOMMISSION_FAILED}),
+    State.DECOMMISSION_FAILED: frozenset({State.DECOMMISSIONING}),
+    State.AWAITING_RETIREMENT: frozenset({State.RETIRING, State.AWAITING_IDENTITY}),
+    State.RETIRING: frozenset({State.RETIRED, State.RETIRE_FAILED}),
+    State.RETIRE_FAILED: frozenset({State.RETIRING}),
+    State.RETIRED: frozenset(),
+}
+
+_WHOSE: dict[State, Party] = {
+    State.PLANNED: "infra",
+    State.PROVISIONING: "infra",
+    State.PROVISION_FAILED: "infra",
+    State.AWAITING_RETIREMENT: "infra",
+    State.RETIRING: "infra",
+    State.RETIRE_FAILED: "infra",
+    State.IN_SERVICE: "nobody",
+    State.RETIRED: "nobody",
+}
+
+_NEXT: dict[State, str] = {
+    State.PLANNED: "provision-node",
+    State.PROVISIONING: "provision-node",
+    State.PROVISION_FAILED: "provision-node",
+    State.AWAITING_IDENTITY: "onboard-node",
+    State.ONBOARDING: "onboard-node",
+    State.ONBOARD_FAILED: "onboard-node",
+    State.AWAITING_VERIFICATION: "verify-node",
+    State.VERIFYING: "verify-node",
+    State.VERIFY_FAILED: "verify-node",
+    State.DECOMMISSIONING: "onboard-node --decommission",
+    State.DECOMMISSION_FAILED: "onboard-node --decommission",
+    State.AWAITING_RETIREMENT: "provision-node --retire",
+    State.RETIRING: "provision-node --retire",
+    State.RETIRE_FAILED: "provision-node --retire",
+}
+
+
+def check_move(name: str, before: State, after: State) -> None:
+    """Refuse a move that the life of a node does not have; staying in a state is no move.
+
+    Raises:
+        Refused: `after` may not follow `before`.
+    """
+    if before is after or after in MOVES[before]:
+        return
+    allowed = ", ".join(sorted(MOVES[before])) or "nothing"
+    raise Refused(
+        f"{name} cannot become {after}",
+        why=f"it is {before}, after which may come: {allowed}",
+        next_step=f"node-inventory show {name}",
+    )
+
+
+def whose_move(state: State) -> Party:
+    """Who acts next on a node in this state."""
+    return _WHOSE.get(state, "security")
+
+
+def next_command(node: Node) -> str | None:
+    """What that person types; None where nobody needs to act."""
+    command = _NEXT.get(node.state)
+    return None if command is None else f"{command} {node.name}"
