@@ -36,6 +36,33 @@ InventoryUrl = Annotated[
         help="Where the record is (default: sqlite in the state directory).",
     ),
 ]
+CaDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--ca-dir",
+        envvar="MUSTER_CA_DIR",
+        metavar="DIR",
+        help="The authority's folder (see docs for the default).",
+    ),
+]
+PassphraseFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--passphrase-file",
+        envvar="MUSTER_PASSPHRASE_FILE",
+        metavar="FILE",
+        help="Read the passphrase from this file; '-' is stdin.",
+    ),
+]
+SshKey = Annotated[
+    Path | None,
+    typer.Option(
+        "--ssh-key",
+        envvar="MUSTER_SSH_KEY",
+        metavar="FILE",
+        help="The holder's SSH key for nodes and receipts.",
+    ),
+]
 
 
 def exit_table() -> str:
@@ -156,3 +183,10 @@ def _keep_traceback() -> str:
 def console_for(*, json_output: bool, quiet: bool, verbose: int, no_color: bool) -> Console:
     """The console that a command's common options ask for."""
     return Console(json_output=json_output, quiet=quiet, verbose=verbose, colour=False if no_color else None)
+
+
+def ca_folder(given: Path | None, environ: Mapping[str, str] = os.environ) -> Path:
+    """The authority's folder: the one given, else /var/lib/muster/ca for root and the state directory's for others."""
+    if given is not None:
+        return given
+    return Path("/var/lib/muster/ca") if os.geteuid() == 0 else state_home(environ) / "ca"

@@ -1,0 +1,88 @@
+"""onboard-node: the security holder's command, on the one host where the authority is."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from inventory.command import (
+    CaDir,
+    DryRun,
+    InventoryUrl,
+    Json,
+    NoColour,
+    NoInput,
+    PassphraseFile,
+    Quiet,
+    SshKey,
+    Verbose,
+    Version,
+    Yes,
+    console_for,
+    need,
+    new_app,
+    run,
+)
+
+app = new_app(
+    """Give nodes their identity: check the ticket, have the node make its key, sign it, install it, verify.
+
+    Examples:
+
+        onboard-node gpu-07
+
+        onboard-node --ticket gpu-07.ticket --passphrase-file /run/ca.pass
+
+        onboard-node gpu-07 --dry-run
+    """
+)
+
+
+@app.command()
+def onboard_node(
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME...", help="Nodes of the record.")] = None,
+    *,
+    ticket: Annotated[
+        list[Path] | None, typer.Option("--ticket", metavar="FILE", help="A ticket as a file; repeatable.")
+    ] = None,
+    ca_dir: CaDir = None,
+    passphrase_file: PassphraseFile = None,
+    ssh_key: SshKey = None,
+    no_verify: Annotated[
+        bool, typer.Option("--no-verify", help="Do not run verify-node when the identity is in force.")
+    ] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Let a rebuilt VM take over its name; the old identity ends.")
+    ] = False,
+    inventory: InventoryUrl = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    json_output: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = 0,
+    no_input: NoInput = False,
+    no_color: NoColour = False,
+    version: Version = False,  # noqa: ARG001 - its callback has answered
+) -> None:
+    """Give nodes their identity: ticket checked, key made there, signed, installed, verified."""
+    need("onboard", "cryptography", "paramiko")
+    from onboard import job
+
+    console = console_for(json_output=json_output, quiet=quiet, verbose=verbose, no_color=no_color)
+    options = job.Options(
+        ca_dir=ca_dir,
+        passphrase_file=passphrase_file,
+        ssh_key=ssh_key,
+        inventory=inventory,
+        verify=not no_verify,
+        replace=replace,
+        yes=yes,
+        no_input=no_input,
+        dry_run=dry_run,
+    )
+    raise typer.Exit(int(job.run(tuple(names or ()), tuple(ticket or ()), options, console)))
+
+
+def main() -> None:
+    """The console script."""
+    run(app)

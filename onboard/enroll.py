@@ -1,0 +1,218 @@
+"""One node's enrolment over an open session: key and CSR there, signature here, installation there."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from ca.authority import Authority, Issued
+from ca.record import Record, Standing
+from ca.request import read_request
+from ca.signer import Signer
+from inventory.document import dump
+from inventory.errors import OtherSide
+from inventory.reach import Result, Session
+from inventory.ticket import Ticket
+from onboard import facts as node_facts
+from onboard import scripts
+from onboard.plan import Install, MakeKey, Plan, RemoveBootstrap
+
+_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The identity that the node holds now."""
+
+    serial: str
+    spiffe_id: str
+    not_after: datetime
+    fingerprint_sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Paper:
+    """A certificate ready to be installed."""
+
+    serial: str
+    chain_pem: bytes
+    held: Held
+
+
+def read_facts(session: Session, place: scripts.Place) -> node_facts.Facts:
+    """What the node says of itself; changes nothing.
+
+    Raises:
+        OtherSide: it does not answer as it should.
+    """
+    return node_facts.parse(_run(session, scripts.facts(place), "facts").stdout)
+
+
+def make_key(session: Session, step: MakeKey, place: scripts.Place, ticket: Ticket) -> bytes:
+    """Have the node make its key, or find the one made for this ticket; its CSR comes back.
+
+    Raises:
+        OtherSide: it could not.
+    """
+    script = scripts.make_key(place, generation=step.generation, ticket=ticket.id, node=ticket.node)
+    result = _run(session, script, "key")
+    if result.exit_status != 0:
+        raise OtherSide(
+            f"{ticket.node} made no key",
+            why=_last_words(result),
+            next_step=f"look at {place.dir} on the node, then run the command again",
+        )
+    return node_facts.csr(result.stdout)
+
+
+def certify(
+    authority: Authority,
+    csr: bytes,
+    ticket: Ticket,
+    *,
+    signer: Callable[[], Signer],
+    now: datetime,
+    actor: str,
+    replace: bool,
+) -> Paper:
+    """The certificate for the node's key: the one already issued for this ticket and key, or a new one.
+
+    Raises:
+        Refused: policy, or an earlier certificate, forbids it.
+        Damaged: it could not be written down.
+    """
+    key = read_request(csr).sha256
+    for record in authority.records(ticket.node):
+        if record.ticket_id == ticket.id and record.key_sha256 == key and record.live(now):
+            return _paper(authority.load_issued(record.serial))
+    issued = authority.issue(
+        csr,
+        node=ticket.node,
+        vm_uuid=ticket.vm_uuid,
+        static_address=ticket.address.ip if ticket.address.source == "static" else None,
+        signer=signer(),
+        now=now,
+        actor=actor,
+        ticket_id=ticket.id,
+        host_keys=ticket.host_keys,
+        machine_id=ticket.machine_id,
+        pin={"address": ticket.address.ip, "ssh_port": ticket.ssh_port, "user": ticket.user},
+        replace=replace,
+    )
+    return _paper(issued)
+
+
+def install(
+    session: Session,
+    planned: Plan,
+    paper: Paper,
+    authority: Authority,
+    *,
+    login: str,
+    holder_key: str,
+    uuid: str,
+) -> tuple[str, ...]:
+    """Install the identity and put it in force; what the node did comes back, for people.
+
+    Raises:
+        OtherSide: the session was lost; whether the identity is in force is then unknown.
+        RolledBack: the node put back what was there and wiped the key.
+    """
+    step = next(step for step in planned.steps if isinstance(step, Install))
+    policy = authority.policy
+    remove = any(isinstance(step, RemoveBootstrap) for step in planned.steps)
+    script = scripts.install(
+        step.place,
+        generation=step.generation,
+        files={
+            "chain.pem": paper.chain_pem,
+            "bundle.pem": authority.bundle_pem,
+            "agent.yaml": dump(step.agent).encode(),
+            "uuid": f"{uuid}\n".encode(),
+        },
+        login=login,
+        holder_key=holder_key,
+        bootstrap="remove" if remove else "keep",
+        check_command=policy.install.check_command,
+        reload_command=policy.install.reload_command,
+    )
+    result = _run(session, script, "install")
+    failed = node_facts.failure(result.stdout)
+    if failed is not None:
+        raise RolledBack(failed)
+    if result.exit_status != 0 or b"end=install" not in result.stdout:
+        raise OtherSide(
+            "the installation's end was not seen",
+            why=_last_words(result),
+            next_step="run the command again; it goes on from here",
+        )
+    return tuple(_told(result.stdout))
+
+
+class RolledBack(OtherSide):
+    """The node refused the identity, and put back what was there before."""
+
+    def __init__(self, why: str) -> None:
+        """`why` is the node's word on it."""
+        super().__init__(
+            "the node did not take its identity",
+            why=why,
+            next_step="mend the cause on the node, ask infra for a new ticket, and run the command again",
+        )
+
+
+def held_by(record: Record) -> Held:
+    """What a record says that its node holds."""
+    return Held(record.serial, record.spiffe_id, record.not_after, record.fingerprint_sha256 or "")
+
+
+def finished(authority: Authority, ticket: Ticket, now: datetime) -> Record | None:
+    """The live certificate that was installed for this ticket, if there is one."""
+    for record in authority.records(ticket.node):
+        if record.ticket_id == ticket.id and record.standing is Standing.INSTALLED and record.live(now):
+            return record
+    return None
+
+
+def begun(authority: Authority, ticket: Ticket, now: datetime) -> Record | None:
+    """The live certificate that was issued for this ticket, whose installation's end was not seen."""
+    for record in authority.records(ticket.node):
+        if record.ticket_id == ticket.id and record.standing is Standing.ISSUED and record.live(now):
+            return record
+    return None
+
+
+def _paper(issued: Issued) -> Paper:
+    held = Held(issued.serial, issued.spiffe_id, issued.not_after, issued.fingerprint_sha256)
+    return Paper(issued.serial, issued.chain_pem, held)
+
+
+def _run(session: Session, script: bytes, what: str) -> Result:
+    result = session.run(scripts.RUN, stdin=script, timeout_s=_TIMEOUT_S)
+    if not result.stdout and result.exit_status != 0:
+        raise OtherSide(
+            f"the node ran no script ({what})",
+            why=_last_words(result),
+            next_step="log in to the node by hand and see whether `sh` works there",
+        )
+    return result
+
+
+def _last_words(result: Result) -> str:
+    text = result.stderr.decode("utf-8", "replace").strip().splitlines()
+    return text[-1][:400] if text else f"exit status {result.exit_status}, no word"
+
+
+def _told(output: bytes) -> list[str]:
+    words = {"checked": "checked there", "swapped": "in force", "reloaded": "agent reloaded"}
+    told = []
+    for line in output.decode("utf-8", "replace").splitlines():
+        key, _, value = line.partition("=")
+        if key == "step" and value in words:
+            told.append(words[value])
+        elif key == "bootstrap" and value.isdigit():
+            told.append(f"{value} bootstrap key{'' if value == '1' else 's'} removed")
+        elif key == "bootstrap" and value == "none":
+            told.append("no bootstrap key to remove was found")
+        elif key == "sudo":
+            told.append("sudo of the login user removed")
+    return told

@@ -1,0 +1,338 @@
+"""onboard-node's work for one node: ticket, machine, agreement, enrolment, receipt; each step on record."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from ca.authority import Authority
+from ca.policy import Request, allow
+from ca.record import Record
+from ca.signer import Signer
+from inventory import signature
+from inventory.console import Console
+from inventory.errors import BadInput, MusterError, OtherSide, Refused
+from inventory.files import lock, write_whole
+from inventory.model import Node, State
+from inventory.reach import Session, open_session
+from inventory.store import Store
+from inventory.ticket import Believed, Receipt, Ticket, iso, peek_ticket, read_ticket, sign_receipt
+from onboard import enroll, screen
+from onboard.facts import Facts
+from onboard.plan import Certify, MakeKey, Plan, place_of, plan
+
+_SESSION_S = 20.0
+_FRESH = {State.AWAITING_IDENTITY, State.ONBOARDING, State.ONBOARD_FAILED}
+_LIVED = {State.AWAITING_VERIFICATION, State.VERIFY_FAILED, State.IN_SERVICE, State.ONBOARD_FAILED}
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What the holder works with: the authority, the record, the key for nodes and receipts, and the outside.
+
+    agree: asks for the node's name on the terminal; raises where there is no agreement.
+    signer: unlocks the issuing key, asking for its passphrase at the first call.
+    """
+
+    authority: Authority
+    store: Store
+    console: Console
+    key_file: Path
+    actor: str
+    clock: Callable[[], datetime]
+    agree: Callable[[str], None]
+    signer: Callable[[], Signer]
+    dry_run: bool = False
+    replace: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How it went for one node."""
+
+    name: str
+    state: State
+    changed: bool
+    held: enroll.Held | None
+    steps: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = field(default_factory=tuple)
+
+    def to_json(self) -> dict[str, Any]:
+        """As --json shows it."""
+        held = self.held
+        identity = None
+        if held is not None:
+            identity = {
+                "serial": held.serial,
+                "spiffe_id": held.spiffe_id,
+                "not_after": iso(held.not_after),
+                "fingerprint_sha256": held.fingerprint_sha256,
+            }
+        return {
+            "name": self.name,
+            "ok": True,
+            "state": str(self.state),
+            "changed": self.changed,
+            "identity": identity,
+            "plan": list(self.steps),
+            "warnings": list(self.warnings),
+        }
+
+
+def ticket_of(store: Store, name: str) -> str:
+    """The ticket's bytes from the record; nothing else of the record is believed.
+
+    Raises:
+        BadInput, Refused: the node is not on record, or has no ticket.
+    """
+    node = store.get(name)
+    if node is None:
+        raise BadInput(
+            f"{name} is not on record",
+            why="this inventory does not know it",
+            next_step="pass the ticket that infra handed over: onboard-node --ticket FILE",
+        )
+    if node.ticket is None:
+        raise Refused(
+            f"{name} cannot be onboarded",
+            why=f"it is {node.state}, and infra has signed no ticket for it",
+            next_step=f"ask infra for: provision-node {name} --reissue-ticket",
+        )
+    return node.ticket
+
+
+def onboard(text: str, desk: Desk) -> Outcome:
+    """Give the node of a ticket its identity, or find that it has it.
+
+    Raises:
+        Refused: the ticket, the machine, the policy, the state or the holder says no.
+        OtherSide: the node was out of reach, or did not take the identity (and put back what it had).
+        Damaged: the authority's files contradict themselves.
+    """
+    ticket = peek_ticket(text)
+    if desk.dry_run:
+        return _onboard(text, ticket, desk)
+    with lock(desk.authority.layout.folder / f".onboarding-{ticket.node}.lock", timeout_s=1.0):
+        return _onboard(text, ticket, desk)
+
+
+def _onboard(text: str, ticket: Ticket, desk: Desk) -> Outcome:
+    authority, now = desk.authority, desk.clock()
+    done = enroll.finished(authority, ticket, now)
+    if done is not None:
+        return _nothing_to_do(ticket, done, desk)
+    open_record = enroll.begun(authority, ticket, now)
+    believed = _believe(text, desk, at=now if open_record is None else open_record.at)
+    node = _on_record(believed, text, desk)
+    granted = allow(authority.policy, _request(ticket))
+    certify = Certify(
+        granted.names,
+        tuple(str(address) for address in granted.addresses),
+        granted.spiffe_id,
+        granted.lifetime,
+    )
+    with _session(ticket, desk) as session:
+        facts = enroll.read_facts(session, place_of(authority.policy))
+        now = desk.clock()
+        planned = plan(ticket, facts, authority.policy, certify, now=now)
+        _show(believed, facts, planned, desk, now)
+        steps = tuple(str(step) for step in planned.steps)
+        if desk.dry_run:
+            return Outcome(
+                ticket.node, node.state, changed=False, held=None, steps=steps, warnings=planned.warnings
+            )
+        desk.agree(ticket.node)
+        signer = _unlocked(desk, needed=open_record is None)
+        node = _moved(node, State.ONBOARDING, desk, f"ticket {believed.fingerprint} of {believed.signer}")
+        try:
+            held = _enrol(session, planned, ticket, signer, desk)
+        except MusterError as error:
+            _moved(node, State.ONBOARD_FAILED, desk, f"{error.what}: {error.why}")
+            raise
+    node = _receipted(node, ticket, held, desk)
+    return Outcome(ticket.node, node.state, changed=True, held=held, steps=steps, warnings=planned.warnings)
+
+
+def _believe(text: str, desk: Desk, *, at: datetime) -> Believed:
+    policy = desk.authority.policy
+    if policy.ticket_signers is None:
+        raise Refused(
+            "no ticket is believed here",
+            why="the policy names no ticket_signers",
+            next_step=f"add ticket_signers to {desk.authority.layout.policy} (OpenSSH allowed signers)",
+        )
+    return read_ticket(
+        text, signers=policy.ticket_signers, now=at, max_age=timedelta(hours=policy.max_ticket_age_h)
+    )
+
+
+def _request(ticket: Ticket) -> Request:
+    return Request(ticket.node, ticket.address.ip if ticket.address.source == "static" else None)
+
+
+def _session(ticket: Ticket, desk: Desk) -> Session:
+    with desk.console.waiting(f"SSH on {ticket.address.ip}", timeout_s=_SESSION_S):
+        return open_session(
+            host=ticket.address.ip,
+            port=ticket.ssh_port,
+            user=ticket.user,
+            host_keys=ticket.host_keys,
+            key_file=desk.key_file,
+            timeout_s=_SESSION_S,
+        )
+
+
+def _show(believed: Believed, facts: Facts, planned: Plan, desk: Desk, now: datetime) -> None:
+    not_after = now + desk.authority.policy.lifetime
+    name = desk.authority.issuing.subject.rfc4514_string()
+    for line in screen.lines(believed, facts, planned, now=now, ca_name=name, not_after=not_after):
+        desk.console.say(line)
+
+
+def _unlocked(desk: Desk, *, needed: bool) -> Callable[[], Signer]:
+    """The passphrase is asked before the record moves, unless a certificate is there already."""
+    if not needed:
+        return desk.signer
+    unlocked = desk.signer()
+    return lambda: unlocked
+
+
+def _enrol(
+    session: Session, planned: Plan, ticket: Ticket, signer: Callable[[], Signer], desk: Desk
+) -> enroll.Held:
+    authority = desk.authority
+    make = next(step for step in planned.steps if isinstance(step, MakeKey))
+    desk.console.say(f"{ticket.node}: making the key there")
+    csr = enroll.make_key(session, make, place_of(authority.policy), ticket)
+    now = desk.clock()
+    paper = enroll.certify(
+        authority, csr, ticket, signer=signer, now=now, actor=desk.actor, replace=desk.replace
+    )
+    desk.console.say(f"{ticket.node}: certificate {paper.serial} signed, installing it")
+    try:
+        told = enroll.install(
+            session,
+            planned,
+            paper,
+            authority,
+            login=ticket.user,
+            holder_key=" ".join(signature.public_key_line(desk.key_file).split()[:2]),
+            uuid=ticket.vm_uuid,
+        )
+    except enroll.RolledBack as error:
+        authority.revoke(
+            paper.serial, reason=f"not installed: {error.why}"[:400], now=desk.clock(), actor=desk.actor
+        )
+        raise
+    for line in told:
+        desk.console.say(f"{ticket.node}: {line}")
+    authority.installed(paper.serial, now=desk.clock(), actor=desk.actor)
+    for record in authority.records(ticket.node):
+        if record.live(now) and record.serial != paper.serial:
+            authority.revoke(
+                record.serial, reason=f"superseded by {paper.serial}", now=desk.clock(), actor=desk.actor
+            )
+    return paper.held
+
+
+def _nothing_to_do(ticket: Ticket, record: Record, desk: Desk) -> Outcome:
+    """The ticket was carried out: look whether the node still has what it got, and finish the record."""
+    pinned = replace(ticket, host_keys=record.host_keys)
+    with _session(pinned, desk) as session:
+        facts = enroll.read_facts(session, place_of(desk.authority.policy))
+    if facts.current_sha256 != record.fingerprint_sha256:
+        raise Refused(
+            f"{ticket.node} has lost its identity",
+            why=f"certificate {record.serial} was installed for this ticket, and the node has it no more",
+            next_step=f"ask infra for a new ticket: provision-node {ticket.node} --reissue-ticket",
+        )
+    held = enroll.held_by(record)
+    node = desk.store.get(ticket.node)
+    if node is not None and node.state in {State.ONBOARDING, State.ONBOARD_FAILED} and not desk.dry_run:
+        node = _moved(node, State.ONBOARDING, desk, "going on after an interruption")
+        node = _receipted(node, ticket, held, desk)
+    state = State.AWAITING_VERIFICATION if node is None else node.state
+    return Outcome(ticket.node, state, changed=False, held=held)
+
+
+def _on_record(believed: Believed, text: str, desk: Desk) -> Node:
+    """The node in our record, its facts taken from the ticket alone."""
+    ticket = believed.ticket
+    found = desk.store.get(ticket.node)
+    node = _told_by(ticket, text, found or Node(ticket.node, State.AWAITING_IDENTITY))
+    if desk.dry_run:
+        return node
+    why = f"ticket {believed.fingerprint} of {believed.signer}"
+    if found is None:
+        return desk.store.add(node, why=f"{why} came as a file")
+    if found.ticket != text and found.state in _LIVED:
+        node = desk.store.save(replace(node, state=State.AWAITING_IDENTITY), why=f"a new {why}")
+    if node.state not in _FRESH:
+        raise Refused(
+            f"{ticket.node} is not waiting for an identity",
+            why=f"it is {node.state}",
+            next_step=f"node-inventory show {ticket.node}",
+        )
+    return node
+
+
+def _told_by(ticket: Ticket, text: str, node: Node) -> Node:
+    return replace(
+        node,
+        uuid=ticket.vm_uuid,
+        vmid=ticket.vmid,
+        proxmox_node=ticket.proxmox_node,
+        site=ticket.site,
+        address=ticket.address,
+        ssh_port=ticket.ssh_port,
+        user=ticket.user,
+        macs=ticket.macs,
+        host_keys=ticket.host_keys,
+        machine_id=ticket.machine_id,
+        fabrics=ticket.fabrics,
+        ticket=text,
+    )
+
+
+def _moved(node: Node, state: State, desk: Desk, why: str) -> Node:
+    failed = state is State.ONBOARD_FAILED
+    return desk.store.save(replace(node, state=state, reason=why if failed else None), why=why)
+
+
+def _receipted(node: Node, ticket: Ticket, held: enroll.Held, desk: Desk) -> Node:
+    """The signed receipt, kept beside the authority and in the record, which moves on with it."""
+    authority = desk.authority
+    comment = signature.public_key_line(desk.key_file).split()[2:]
+    receipt = Receipt(
+        kind="onboarded",
+        node=ticket.node,
+        vm_uuid=ticket.vm_uuid,
+        ticket_id=ticket.id,
+        serial=held.serial,
+        spiffe_id=held.spiffe_id,
+        not_after=held.not_after,
+        host_keys=ticket.host_keys,
+        address=ticket.address,
+        ssh_port=ticket.ssh_port,
+        user=ticket.user,
+        ca_fingerprint=authority.fingerprint_sha256,
+        install_dir=authority.policy.install.dir,
+        owner=authority.policy.install.owner,
+        made_by=" ".join(comment) or desk.actor,
+        made_at=desk.clock(),
+    )
+    text = sign_receipt(receipt, key_file=desk.key_file)
+    folder = authority.layout.receipts
+    folder.mkdir(mode=0o700, exist_ok=True)
+    write_whole(folder / f"{ticket.node}.receipt", text.encode())
+    why = f"certificate {held.serial} installed, until {iso(held.not_after)}"
+    return desk.store.save(
+        replace(node, state=State.AWAITING_VERIFICATION, receipt=text, reason=None), why=why
+    )
+
+
+def unreached(name: str, error: MusterError) -> dict[str, Any]:
+    """One node that did not get there, as --json shows it."""
+    told = {"what": error.what, "why": error.why, "next": error.next_step, "exit_code": int(error.exit_code)}
+    return {"name": name, "ok": False, "error": told, "reachable": not isinstance(error, OtherSide)}
