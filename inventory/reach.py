@@ -297,9 +297,10 @@ def _login_key(file: Path) -> paramiko.PKey:
         return paramiko.PKey.from_path(file)
     except FileNotFoundError:
         why = "there is no such file"
-    except paramiko.PasswordRequiredException:
+    except (paramiko.PasswordRequiredException, TypeError):
+        # cryptography raises TypeError for a key that wants a passphrase and got none.
         why = "it is locked with a passphrase"
-    except (paramiko.SSHException, _UnknownKeyType, OSError, ValueError, TypeError) as error:
+    except (paramiko.SSHException, _UnknownKeyType, OSError, ValueError) as error:
         why = str(error) or type(error).__name__
     raise BadInput(
         f"the SSH key {file} cannot be used",

@@ -2,8 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from verify.service import verify_node
 
 from ca.authority import Authority
 from ca.passphrase import read_passphrase
@@ -17,7 +20,6 @@ from inventory.store import Store, utc_now, whoami
 from inventory.ticket import peek_ticket
 from onboard import service
 from onboard.terminal import agreement
-from verify.service import verify_node
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,15 +141,13 @@ def _once(authority: Authority, options: Options, console: Console) -> Callable[
 def _tickets(
     names: tuple[str, ...], files: tuple[Path, ...], store: Store
 ) -> list[tuple[str, Callable[[], str]]]:
-    found: list[tuple[str, Callable[[], str]]] = []
-    for name in dict.fromkeys(names):
-        found.append((name, lambda name=name: _named(service.ticket_of(store, name), name)))
-    found += [(str(file), lambda file=file: _read(file)) for file in dict.fromkeys(files)]
-    return found
+    by_name = [(name, partial(_named, store, name)) for name in dict.fromkeys(names)]
+    return [*by_name, *((str(file), partial(_read, file)) for file in dict.fromkeys(files))]
 
 
-def _named(text: str, name: str) -> str:
+def _named(store: Store, name: str) -> str:
     """The record is not believed: a ticket for another node under this one's name is a mistake or worse."""
+    text = service.ticket_of(store, name)
     told = peek_ticket(text).node
     if told != name:
         raise BadInput(
