@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, ValidationInfo
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
@@ -93,7 +94,7 @@ def dump(model: Model) -> str:
     """A model as YAML text that `loads` reads back to an equal model; absent values are left out."""
     out = io.StringIO()
     yaml = YAML()
-    yaml.dump(model.model_dump(mode="json", exclude_none=True), out)
+    yaml.dump(model.model_dump(mode="json", exclude_none=True, by_alias=True), out)
     return out.getvalue()
 
 
@@ -214,7 +215,7 @@ def _dotted(path: Path_) -> str:
 def _keys_at(model: type[BaseModel], path: Path_) -> Iterator[str]:
     """The keys that may stand in the mapping at `path`."""
     for found in _models_in(model, path):
-        yield from found.model_fields
+        yield from _by_key(found)
 
 
 def _models_in(annotation: Any, path: Path_) -> Iterator[type[BaseModel]]:  # noqa: ANN401 - any annotation
@@ -227,7 +228,12 @@ def _models_in(annotation: Any, path: Path_) -> Iterator[type[BaseModel]]:  # no
     elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
         if not path:
             yield annotation
-        elif path[0] in annotation.model_fields:
-            yield from _models_in(annotation.model_fields[str(path[0])].annotation, path[1:])
+        elif path[0] in (fields := _by_key(annotation)):
+            yield from _models_in(fields[str(path[0])].annotation, path[1:])
     elif path and (members := typing.get_args(annotation)):
         yield from _models_in(members[-1] if members[-1] is not Ellipsis else members[0], path[1:])
+
+
+def _by_key(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """The model's fields by the keys that the file has for them (`from` is no name in Python)."""
+    return {field.alias or name: field for name, field in model.model_fields.items()}
