@@ -6,8 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from verify.service import verify_node
-
 from ca.authority import Authority
 from ca.passphrase import read_passphrase
 from ca.signer import Signer
@@ -20,6 +18,8 @@ from inventory.store import Store, utc_now, whoami
 from inventory.ticket import peek_ticket
 from onboard import service
 from onboard.terminal import agreement
+from verify.report import show, verification_json
+from verify.service import verify_node
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,24 +75,23 @@ def _one(text: str, desk: service.Desk, options: Options) -> tuple[dict[str, Any
         return result, ExitCode.DONE
     if not outcome.changed:
         console.say(f"{outcome.name}: nothing to change, it has its identity")
-    verdict = _verified(outcome, desk, options) if options.verify and outcome.changed else None
+    report = None
+    if options.verify and outcome.receipt is not None:
+        report = verify_node(outcome.receipt, ssh_key=desk.key_file, store=desk.store, console=console)
     node = desk.store.get(outcome.name)
     state = outcome.state if node is None else node.state
     result["state"] = str(state)
-    code = ExitCode.DONE
-    if verdict is not None:
-        result.update(verification=verdict.get("verification"), ok=bool(verdict["ok"]))
-        if not verdict["ok"]:
-            code = ExitCode(int(verdict.get("exit_code", ExitCode.VERIFICATION)))
     serial = outcome.held.serial if outcome.held else "-"
     console.data(f"{outcome.name}\t{state}\tcertificate {serial}")
+    if report is not None:
+        result.update(ok=report.ok, verification=verification_json(report))
+        show(report, console)
+        if report.error is not None:
+            console.error(report.error)
+            return result, report.error.exit_code
     if node is not None and (command := next_command(node)) is not None:
         console.say(f"next: {command}")
-    return result, code
-
-
-def _verified(outcome: service.Outcome, desk: service.Desk, options: Options) -> dict[str, Any]:
-    raise NotImplementedError(verify_node)
+    return result, ExitCode.DONE
 
 
 def _desk(options: Options, console: Console) -> service.Desk:

@@ -49,12 +49,13 @@ class Desk:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How it went for one node."""
+    """How it went for one node; `receipt` is there once the identity is in force."""
 
     name: str
     state: State
     changed: bool
     held: enroll.Held | None
+    receipt: Receipt | None = None
     steps: tuple[str, ...] = ()
     warnings: tuple[str, ...] = field(default_factory=tuple)
 
@@ -150,8 +151,16 @@ def _onboard(text: str, ticket: Ticket, desk: Desk) -> Outcome:
         except MusterError as error:
             _moved(node, State.ONBOARD_FAILED, desk, f"{error.what}: {error.why}")
             raise
-    node = _receipted(node, ticket, held, desk)
-    return Outcome(ticket.node, node.state, changed=True, held=held, steps=steps, warnings=planned.warnings)
+    node, receipt = _receipted(node, ticket, held, desk)
+    return Outcome(
+        ticket.node,
+        node.state,
+        changed=True,
+        held=held,
+        receipt=receipt,
+        steps=steps,
+        warnings=planned.warnings,
+    )
 
 
 def _believe(text: str, desk: Desk, *, at: datetime) -> Believed:
@@ -251,7 +260,8 @@ def _nothing_to_do(ticket: Ticket, record: Record, desk: Desk) -> Outcome:
     node = desk.store.get(ticket.node)
     if node is not None and node.state in {State.ONBOARDING, State.ONBOARD_FAILED} and not desk.dry_run:
         node = _moved(node, State.ONBOARDING, desk, "going on after an interruption")
-        node = _receipted(node, ticket, held, desk)
+        node, receipt = _receipted(node, ticket, held, desk)
+        return Outcome(ticket.node, node.state, changed=True, held=held, receipt=receipt)
     state = State.AWAITING_VERIFICATION if node is None else node.state
     return Outcome(ticket.node, state, changed=False, held=held)
 
@@ -300,7 +310,7 @@ def _moved(node: Node, state: State, desk: Desk, why: str) -> Node:
     return desk.store.save(replace(node, state=state, reason=why if failed else None), why=why)
 
 
-def _receipted(node: Node, ticket: Ticket, held: enroll.Held, desk: Desk) -> Node:
+def _receipted(node: Node, ticket: Ticket, held: enroll.Held, desk: Desk) -> tuple[Node, Receipt]:
     """The signed receipt, kept beside the authority and in the record, which moves on with it."""
     authority = desk.authority
     comment = signature.public_key_line(desk.key_file).split()[2:]
@@ -327,9 +337,8 @@ def _receipted(node: Node, ticket: Ticket, held: enroll.Held, desk: Desk) -> Nod
     folder.mkdir(mode=0o700, exist_ok=True)
     write_whole(folder / f"{ticket.node}.receipt", text.encode())
     why = f"certificate {held.serial} installed, until {iso(held.not_after)}"
-    return desk.store.save(
-        replace(node, state=State.AWAITING_VERIFICATION, receipt=text, reason=None), why=why
-    )
+    moved = replace(node, state=State.AWAITING_VERIFICATION, receipt=text, reason=None)
+    return desk.store.save(moved, why=why), receipt
 
 
 def unreached(name: str, error: MusterError) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""A private CA: values in, certificates out; it never touches the network."""

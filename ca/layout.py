@@ -1,0 +1,145 @@
+"""Where things lie in the authority's folder."""
+
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+
+from inventory.errors import BadInput, Damaged, Refused
+from inventory.files import write_whole
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The names in one authority's folder."""
+
+    folder: Path
+
+    @property
+    def policy(self) -> Path:
+        """What may be certified."""
+        return self.folder / "policy.yaml"
+
+    @property
+    def root(self) -> Path:
+        """The root's certificate: what nodes trust."""
+        return self.folder / "root.pem"
+
+    @property
+    def issuing(self) -> Path:
+        """The issuing authority's certificate."""
+        return self.folder / "issuing.pem"
+
+    @property
+    def issuing_key(self) -> Path:
+        """The issuing authority's encrypted key."""
+        return self.folder / "issuing-key.json"
+
+    @property
+    def audit(self) -> Path:
+        """The hash-chained lines of what was done."""
+        return self.folder / "audit.jsonl"
+
+    @property
+    def lock(self) -> Path:
+        """Held around each change."""
+        return self.folder / "lock"
+
+    @property
+    def issued(self) -> Path:
+        """Each certificate that was issued, as SERIAL.pem."""
+        return self.folder / "issued"
+
+    @property
+    def receipts(self) -> Path:
+        """The signed receipts of onboarding, as NAME.receipt."""
+        return self.folder / "receipts"
+
+    @property
+    def take_away(self) -> Path:
+        """The root's key, until it is taken away."""
+        return self.folder / "root-take-away"
+
+    @property
+    def taken_names(self) -> frozenset[str]:
+        """What a file that comes along with the policy must not be called."""
+        own = (self.policy, self.root, self.issuing, self.issuing_key, self.audit, self.lock)
+        return frozenset(path.name for path in (*own, self.issued, self.receipts, self.take_away))
+
+
+ROOT_KEY = "root-key.json"
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a folder that is no authority's, or that others can change.
+
+    Raises:
+        BadInput: there is no authority.
+        Refused: others may change it; the command that mends it is named.
+    """
+    try:
+        found = folder.stat()
+        Layout(folder).audit.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        raise BadInput(
+            f"there is no authority in {folder}",
+            why="the folder, or the audit in it, does not exist",
+            next_step=f"pass --ca-dir DIR, or make one: node-ca init --policy policy.yaml --ca-dir {folder}",
+        ) from None
+    except PermissionError:
+        raise Refused(
+            f"{folder} is not open to you",
+            why="the authority belongs to another user",
+            next_step=f"run the command as the owner of {folder}",
+        ) from None
+    if stat.S_IMODE(found.st_mode) & 0o022:
+        raise Refused(
+            f"{folder} is not used",
+            why=f"others may change it (mode {stat.S_IMODE(found.st_mode):04o})",
+            next_step=f"chmod go-w {folder}",
+        )
+    if found.st_uid not in {0, os.geteuid()}:
+        raise Refused(
+            f"{folder} is not used",
+            why="it belongs to another user",
+            next_step=f"run the command as the owner of {folder}",
+        )
+
+
+def read_certificate(file: Path) -> x509.Certificate:
+    """The first certificate of one of the authority's files.
+
+    Raises:
+        Damaged: there is none.
+    """
+    try:
+        return x509.load_pem_x509_certificate(file.read_bytes())
+    except (OSError, ValueError) as error:
+        raise damaged(f"{file} cannot be read as a certificate") from error
+
+
+def store(layout: Layout, serial: str, chain_pem: bytes) -> None:
+    """Keep a certificate as issued/SERIAL.pem.
+
+    Raises:
+        Damaged: the disk did not take it.
+    """
+    try:
+        write_whole(layout.issued / f"{serial}.pem", chain_pem, mode=0o644)
+    except OSError as error:
+        raise Damaged(
+            "the certificate was not issued",
+            why=f"it could not be stored in {layout.issued}: {error.strerror or error}",
+            next_step="make room on that disk, then run the command again",
+        ) from error
+
+
+def damaged(why: str) -> Damaged:
+    """The authority's parts contradict themselves."""
+    return Damaged(
+        "the authority cannot be used",
+        why=why,
+        next_step="issue nothing; restore the authority's folder from its backup",
+    )

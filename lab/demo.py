@@ -1,0 +1,208 @@
+"""The demo: the very commands that a person would type, run one after the other against a lab of their own."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from inventory.console import Console
+from inventory.errors import ExitCode
+from lab import running
+from lab.lifeline import tied
+from lab.places import Places
+
+NODE = "gpu-01"
+_COMMAND_TIMEOUT_S = 300.0
+_ERROR_PREFIXES = ("error:", "why:", "next:", "bug:")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One command of the demo, and the package that has it."""
+
+    name: str
+    command: str
+    package: str
+    arguments: tuple[str, ...]
+
+
+STEPS = (
+    Step("provision", "provision-node", "provision", (NODE, "--profile", "small", "--yes", "--json")),
+    Step("onboard", "onboard-node", "onboard", (NODE, "--yes", "--no-verify", "--json")),
+    Step("verify", "verify-node", "verify", (NODE, "--json")),
+)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What the demo saw; `code` is the exit code of the command that failed."""
+
+    lab: running.Lab
+    code: int = int(ExitCode.DONE)
+    error: str | None = None
+    steps: list[dict[str, Any]] = field(default_factory=list)
+    nodes: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def document(self) -> dict[str, Any]:
+        """The demo's JSON document, without its schema number."""
+        made, onboarded = self.nodes.get("provision", {}), self.nodes.get("onboard", {})
+        verified = self.nodes.get("verify", {})
+        identity, verification = onboarded.get("identity") or {}, verified.get("verification") or {}
+        last = next((node for node in (verified, onboarded, made) if node), {})
+        found: dict[str, Any] = {
+            "ok": self.code == ExitCode.DONE,
+            "lab": {"backend": self.lab.backend, "not_real": list(self.lab.not_real)},
+            "node": {
+                "name": NODE,
+                **{key: made.get(key) for key in ("vmid", "uuid", "address")},
+                "state": last.get("state"),
+            },
+            "steps": self.steps,
+            "identity": {
+                key: identity.get(key) for key in ("serial", "spiffe_id", "not_after", "fingerprint_sha256")
+            },
+            "verification": {key: verification.get(key) for key in ("ranks", "not_checked", "scenarios")},
+        }
+        if self.error is not None:
+            found["error"] = self.error
+        return found
+
+
+def run_demo(console: Console, *, backend: str | None, keep: bool) -> Outcome:
+    """Make a lab, walk the whole road in it, and take it away again (all but its directory with `keep`).
+
+    Raises:
+        MusterError: the lab did not start.
+    """
+    places = Places(Path(tempfile.mkdtemp(prefix="muster-demo-")))
+    try:
+        console.say("starting a lab of its own")
+        lab, server = running.start(places, backend=backend, tied=True, ephemeral=not keep)
+        try:
+            tell(console, lab)
+            outcome = walk(console, lab)
+        finally:
+            console.detail("stopping the lab")
+            running.end(server)
+    finally:
+        if not keep:
+            shutil.rmtree(places.root, ignore_errors=True)
+    if keep:
+        console.say(f"kept: {places.root}")
+    return outcome
+
+
+def tell(console: Console, lab: running.Lab) -> None:
+    """Say which backend a lab has, and what is not real about it."""
+    console.say(f"the lab is up: {lab.url}, nodes by the {lab.backend} backend in {lab.prefix}")
+    for sentence in lab.not_real:
+        console.say(f"  not real: {sentence}")
+
+
+def walk(console: Console, lab: running.Lab) -> Outcome:
+    """Run the commands in order; the first that fails is the last."""
+    outcome = Outcome(lab)
+    environment = {**_inherited(), **lab.places.environment()}
+    for step in STEPS:
+        console.say(f"$ {' '.join((step.command, *step.arguments))}")
+        began = time.monotonic()
+        code, text, error = _run([*_program(step), *step.arguments], environment)
+        seconds = round(time.monotonic() - began, 3)
+        node, complaint = _node(text)
+        outcome.nodes[step.name] = node
+        ok = code == ExitCode.DONE and complaint is None
+        row: dict[str, Any] = {"name": step.name, "ok": ok, "seconds": seconds}
+        outcome.steps.append(row)
+        if not ok:
+            outcome.code = code or int(ExitCode.BUG)
+            outcome.error = row["error"] = error or complaint or f"{step.command} ended with {code}"
+            break
+    return outcome
+
+
+def summary(outcome: Outcome) -> list[str]:
+    """What a person is told at the end, as lines of data."""
+    document = outcome.document()
+    if not document["ok"]:
+        failed = outcome.steps[-1]["name"]
+        return [f"{NODE} has not passed muster: {failed} failed", f"  {outcome.error}"]
+    node, identity, found = document["node"], document["identity"], document["verification"]
+    took = sum(step["seconds"] for step in outcome.steps)
+    return [
+        f"{NODE} has passed muster: {found['ranks']} ranks assembled over its identity, in {took:.1f} s",
+        f"  vm {node['vmid']} at {node['address']}, uuid {node['uuid']}, {node['state']}",
+        f"  {identity['spiffe_id']}, serial {identity['serial']}, until {identity['not_after']}",
+        *(f"  not checked: {text}" for text in found["not_checked"] or ()),
+        *(f"  not real: {text}" for text in outcome.lab.not_real),
+    ]
+
+
+def _inherited() -> Mapping[str, str]:
+    """The person's environment, without settings that would lead the commands elsewhere."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("MUSTER_")}
+
+
+def _program(step: Step) -> list[str]:
+    """The command beside this interpreter, or its module where nothing is installed."""
+    beside = Path(sys.executable).parent / step.command
+    return [str(beside)] if beside.exists() else [sys.executable, "-m", f"{step.package}.cli"]
+
+
+def _run(command: list[str], environment: Mapping[str, str]) -> tuple[int, str, str]:
+    """Exit code, stdout, and the last error that it told; its stderr is passed on as it comes.
+
+    The command is killed when this process ends, however that ends.
+    """
+    process = subprocess.Popen(
+        tied(command),
+        env=dict(environment),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None  # noqa: S101 - asked for above
+    assert process.stderr is not None  # noqa: S101
+    told: list[str] = []
+    relay = threading.Thread(target=_relay, args=(process.stderr, told.append), daemon=True)
+    watchdog = threading.Timer(_COMMAND_TIMEOUT_S, process.kill)
+    relay.start()
+    watchdog.start()
+    try:
+        with process:
+            output = process.stdout.read()
+            relay.join(5.0)
+            code = process.wait()
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+    finally:
+        watchdog.cancel()
+    lines = [line.strip() for line in told]
+    error = "; ".join(line for line in lines if line.startswith(_ERROR_PREFIXES)) or (lines or [""])[-1]
+    return (code if code >= 0 else 128 - code), output.decode(errors="replace"), error
+
+
+def _relay(source: IO[bytes], keep: Callable[[str], None]) -> None:
+    for line in source:
+        sys.stderr.buffer.write(line)
+        sys.stderr.buffer.flush()
+        keep(line.decode(errors="replace"))
+
+
+def _node(text: str) -> tuple[dict[str, Any], str | None]:
+    """What a command's JSON document says of our node; else why that cannot be told."""
+    try:
+        nodes = json.loads(text)["nodes"]
+        node: dict[str, Any] = next(node for node in nodes if node["name"] == NODE)
+    except (ValueError, KeyError, TypeError, StopIteration) as error:
+        return {}, f"no JSON document about {NODE} came ({type(error).__name__})"
+    return node, None

@@ -1,0 +1,92 @@
+"""The kinds of value that site.yaml holds; what ends in a Proxmox property string can hold no comma."""
+
+import re
+from ipaddress import IPv4Interface, IPv6Interface, ip_address, ip_interface
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from inventory.errors import BadInput
+from inventory.model import check_node_name, check_user
+
+DEFAULT_PORT = 8006
+Interface = IPv4Interface | IPv6Interface
+
+_BRIDGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}")
+_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_POOL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./-]*")
+_FABRIC = re.compile(r"[a-z0-9][a-z0-9-]{0,14}")
+
+
+def _matches(pattern: re.Pattern[str], meaning: str) -> AfterValidator:
+    def check(text: str) -> str:
+        if not pattern.fullmatch(text):
+            raise ValueError(f"{text!r} is not {meaning}")
+        return text
+
+    return AfterValidator(check)
+
+
+def _url(text: str) -> str:
+    parts = urlsplit(text)
+    try:
+        port = parts.port
+    except ValueError:
+        raise ValueError(f"{text!r} has no valid port") from None
+    if parts.scheme != "https" or not parts.hostname:
+        raise ValueError(f"{text!r} is not of the form https://host:8006; there is no plain http")
+    if parts.username or parts.password or parts.query or parts.fragment or parts.path not in {"", "/"}:
+        raise ValueError(f"{text!r} holds more than https://host:port")
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return f"https://{host}:{port or DEFAULT_PORT}"
+
+
+def _node_name(text: str) -> str:
+    try:
+        return check_node_name(text)
+    except BadInput as error:
+        raise ValueError(f"{error.what}: {error.why}") from None
+
+
+def _host_address(text: str) -> str:
+    try:
+        found = ip_interface(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not an address with its prefix length, such as 10.0.0.7/24") from None
+    if "/" not in text:
+        raise ValueError(f"{text!r} lacks the prefix length, such as {text}/24")
+    edges = {found.network.network_address, found.network.broadcast_address}
+    if found.version == 4 and found.network.prefixlen < 31 and found.ip in edges:
+        raise ValueError(f"{found.ip} is the network or the broadcast address of {found.network}")
+    return str(found)
+
+
+def _ip(text: str) -> str:
+    try:
+        return str(ip_address(text))
+    except ValueError:
+        raise ValueError(f"{text!r} is not an IP address") from None
+
+
+def _template(value: Any) -> Any:  # noqa: ANN401 - whatever the file holds
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError("a template is given by its VM id or by its name")  # noqa: TRY004 - pydantic's way
+    if isinstance(value, int) and not 100 <= value <= 999_999_999:
+        raise ValueError(f"{value} is not between 100 and 999999999")
+    if isinstance(value, str) and not value.strip():
+        raise ValueError("the template's name is empty")
+    return value
+
+
+Url = Annotated[str, AfterValidator(_url)]
+NodeName = Annotated[str, AfterValidator(_node_name)]
+HostAddress = Annotated[str, AfterValidator(_host_address)]
+Ip = Annotated[str, AfterValidator(_ip)]
+User = Annotated[str, AfterValidator(check_user)]
+Template = Annotated[int | str, BeforeValidator(_template)]
+Bridge = Annotated[str, _matches(_BRIDGE, "a bridge's name")]
+Word = Annotated[str, _matches(_WORD, "a word of letters, digits, '_', '.' and '-'")]
+Pool = Annotated[str, _matches(_POOL, "a pool's name")]
+FabricName = Annotated[str, _matches(_FABRIC, "1 to 15 of a-z, 0-9 and '-'")]
+VmId = Annotated[int, Field(ge=100, le=999_999_999)]

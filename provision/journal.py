@@ -1,0 +1,48 @@
+"""The record of one node while it is made: what is about to be written is noted before it is written."""
+
+from dataclasses import replace
+from typing import Any
+
+from inventory.errors import MusterError
+from inventory.model import Node, State
+from inventory.store import Store
+
+
+class Journal:
+    """One node's record, saved at every turn; `node` is what was saved last."""
+
+    def __init__(self, store: Store, node: Node) -> None:
+        """`node` is as the store has it."""
+        self._store = store
+        self.node = node
+
+    def note(self, step: str, *, upid: str | None = None, **facts: Any) -> None:  # noqa: ANN401 - Node's fields
+        """Before a write: which step it is. After it: the task that Proxmox began for it."""
+        journal: dict[str, Any] = {"step": step, **({"upid": upid} if upid else {})}
+        self.node = self._store.save(replace(self.node, journal=journal, **facts))
+
+    def move(self, state: State, *, why: str, **facts: Any) -> None:  # noqa: ANN401 - Node's fields
+        """Another state, or an event in the same one."""
+        self.node = self._store.save(replace(self.node, state=state, **facts), why=why)
+
+    def fail(self, error: MusterError) -> None:
+        """The failed state with its reason; if somebody else holds the record by now, it is left to them."""
+        try:
+            self.move(State.PROVISION_FAILED, why=str(error), reason=str(error))
+        except MusterError:
+            return
+
+    @property
+    def step(self) -> str | None:
+        """The step that a former run was at."""
+        return self.node.journal.get("step")
+
+    @property
+    def upid(self) -> str | None:
+        """The task of that step, if its UPID was noted."""
+        return self.node.journal.get("upid")
+
+    @property
+    def configured(self) -> bool:
+        """Whether the VM surely has our uuid: a step after the configuring was begun."""
+        return self.step in {"resize", "start", "read"}

@@ -1,0 +1,382 @@
+"""Proxmox over its API, by proxmoxer, which no other module imports; TLS is always verified."""
+
+import contextlib
+import hashlib
+import json
+import logging
+import re
+import socket
+import ssl
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import proxmoxer.backends.https
+import proxmoxer.core
+import requests
+from proxmoxer import ProxmoxResource, ResourceException
+from proxmoxer.backends.https import Backend, JsonSerializer
+
+from inventory.errors import BadInput, MusterError, OtherSide
+from provision.api_token import Token
+from provision.guest import check_readable
+from provision.hypervisor import ChangedMeanwhile, Guest, IdTaken, TaskStatus, Unanswered, Unreachable
+from provision.plan import Clone, StorageFound
+from provision.properties import Config
+
+CONNECT_S = 10.0
+ANSWER_S = 45.0  # pveproxy itself waits 30 s for the daemon behind it; giving up earlier tells nothing
+_TAIL = 20
+_PAGE = 50
+_TAKEN = re.compile(r"config file already exists|(?:VM|CT) \d+ already exists")
+_GONE = re.compile(r"Configuration file '[^']*' does not exist|unable to find configuration file")
+_NO_AGENT = re.compile(r"guest agent is not running|is not running|got timeout")
+_NO_FILE = re.compile(r"No such file or directory")
+
+# proxmoxer logs the body of each write at INFO, answers at DEBUG; no setting of the program may bring that back.
+for _name in (proxmoxer.core.__name__, proxmoxer.backends.https.__name__):
+    logging.getLogger(_name).disabled = True
+
+
+class _WholeAnswer(JsonSerializer):  # type: ignore[misc]  # proxmoxer has no types
+    """The envelope as it came: `total` stands beside `data`, the text of an error in `message`."""
+
+    def loads(self, response: requests.Response) -> Any:  # noqa: ANN401 - JSON
+        return _json(response) or {"data": None}
+
+    def loads_errors(self, response: requests.Response) -> Any:  # noqa: ANN401 - JSON
+        return _json(response)
+
+
+class Proxmox:
+    """One Proxmox cluster, through one of its nodes; implements `Hypervisor`.
+
+    Args:
+        url: https://host:port.
+        ca_file: PEM; only certificates from there are believed.
+        timeout_s: how long one answer may take.
+    """
+
+    def __init__(self, *, url: str, token: Token, ca_file: Path, timeout_s: float = ANSWER_S) -> None:
+        parts = urlsplit(url)
+        self._host, self._port = str(parts.hostname), int(parts.port or 8006)
+        self._token = token
+        self._ca_file = ca_file
+        if not ca_file.is_file():
+            raise BadInput(
+                "Proxmox cannot be trusted",
+                why=f"there is no CA file {ca_file}",
+                next_step="copy /etc/pve/pve-root-ca.pem of a Proxmox node there, or mend ca_file",
+            )
+        backend = Backend(
+            self._host,
+            port=self._port,
+            user=token.user,
+            token_name=token.name,
+            token_value=token.secret,
+            verify_ssl=str(ca_file),
+            timeout=(CONNECT_S, timeout_s),
+        )
+        session = backend.get_session()
+        session.max_redirects = 0  # the API never redirects, and a token goes nowhere else
+        self._api = ProxmoxResource(
+            base_url=backend.get_base_url(), session=session, serializer=_WholeAnswer()
+        )
+
+    def guests(self) -> tuple[Guest, ...]:
+        """The VMs that we may see."""
+        return tuple(
+            Guest(int(row["vmid"]), str(row.get("name", "")), str(row["node"]), bool(row.get("template")))
+            for row in self._get("cluster", "resources", type="vm")
+            if row.get("type") == "qemu"
+        )
+
+    def hosts(self) -> Mapping[str, bool]:
+        """The Proxmox nodes, and whether each is online."""
+        return {str(row["node"]): row.get("status") == "online" for row in self._get("nodes")}
+
+    def storages(self, host: str) -> Mapping[str, StorageFound]:
+        """The storages of a host."""
+        return {
+            str(row["storage"]): StorageFound(
+                active=bool(int(row.get("active", 0))) and bool(int(row.get("enabled", 1))),
+                images="images" in str(row.get("content", "")).split(","),
+                shared=bool(int(row.get("shared", 0))),
+            )
+            for row in self._get("nodes", host, "storage")
+        }
+
+    def config(self, host: str, vmid: int) -> Config | None:
+        """The VM's config; None if there is no such VM on that host."""
+        try:
+            found: Config = self._get("nodes", host, "qemu", vmid, "config")
+        except _Answered as error:
+            if _GONE.search(error.text):
+                return None
+            raise
+        return found
+
+    def running(self, host: str, vmid: int) -> bool:
+        """Whether the VM runs."""
+        return bool(self._get("nodes", host, "qemu", vmid, "status", "current").get("status") == "running")
+
+    def free_id(self, vmid: int | None = None) -> int | None:
+        """A free VM id; with `vmid`, that one if it is free, else None. It is not reserved."""
+        try:
+            return int(self._get("cluster", "nextid", vmid=vmid))
+        except _Answered as error:
+            if vmid is not None and error.status == 400 and _TAKEN.search(error.text):
+                return None
+            raise
+
+    def clone(self, order: Clone, *, vmid: int, name: str, description: str) -> str:
+        """Begin a full clone; the task's UPID."""
+        try:
+            upid = self._write(
+                "POST",
+                ("nodes", order.source, "qemu", order.template, "clone"),
+                newid=vmid,
+                name=name,
+                full=1,
+                storage=order.storage,
+                pool=order.pool,
+                description=description,
+                target=order.host if order.host != order.source else None,
+            )
+        except _Answered as error:
+            if error.status == 500 and _TAKEN.search(error.text):
+                raise IdTaken(error.what, why=error.why, next_step=error.next_step) from None
+            raise
+        return str(upid)
+
+    def configure(
+        self, host: str, vmid: int, *, changes: Mapping[str, str], delete: Sequence[str], digest: str | None
+    ) -> None:
+        """Change the config, if it is still the one with this digest."""
+        try:
+            self._write(
+                "PUT",
+                ("nodes", host, "qemu", vmid, "config"),
+                **changes,
+                delete=",".join(delete) or None,
+                digest=digest,
+            )
+        except _Answered as error:
+            if "checksum mismatch" in error.text or "detected modified configuration" in error.text:
+                raise ChangedMeanwhile(
+                    f"VM {vmid} was not changed",
+                    why=f"somebody else changed its config meanwhile ({error.text})",
+                    next_step="run the command again: it looks at the new config first",
+                ) from None
+            raise
+
+    def resize(self, host: str, vmid: int, *, disk: str, size_gib: int) -> str | None:
+        """Begin to grow a disk; the task's UPID (before qemu-server 8.0.5 there was no task)."""
+        upid = self._write("PUT", ("nodes", host, "qemu", vmid, "resize"), disk=disk, size=f"{size_gib}G")
+        return None if upid is None else str(upid)
+
+    def start(self, host: str, vmid: int) -> str:
+        """Begin to start the VM; the task's UPID."""
+        return str(self._write("POST", ("nodes", host, "qemu", vmid, "status", "start")))
+
+    def task(self, upid: str) -> TaskStatus | None:
+        """How a task stands; None if Proxmox does not know it (any more)."""
+        try:
+            found = self._get("nodes", upid.split(":")[1], "tasks", upid, "status")
+        except _Answered as error:
+            if "no such task" in error.text or "unable to parse worker upid" in error.text:
+                return None
+            raise
+        return TaskStatus(None if found.get("status") == "running" else str(found.get("exitstatus")))
+
+    def task_log(self, upid: str) -> tuple[str, ...]:
+        """The last lines of a task's log; Proxmox gives the first 50 unless it is asked otherwise."""
+        path = ("nodes", upid.split(":")[1], "tasks", upid, "log")
+        answer = self._call("GET", path, start=0, limit=_PAGE)
+        lines, total = _lines(answer), answer.get("total")
+        while len(lines) >= _PAGE and lines and (total is None or len(lines) < total):
+            start = len(lines) if total is None else max(len(lines), int(total) - _TAIL)
+            more = _lines(self._call("GET", path, start=start, limit=_PAGE))
+            lines += more
+            if total is not None or len(more) < _PAGE:
+                break
+        return tuple(lines[-_TAIL:])
+
+    def newest_task(self, host: str, *, vmid: int, kind: str) -> str | None:
+        """The UPID of the newest task of a kind on a VM."""
+        rows = self._get("nodes", host, "tasks", vmid=vmid, typefilter=kind, source="all", limit=_PAGE)
+        rows = [row for row in rows if row.get("type") == kind]
+        return max(rows, key=lambda row: row.get("starttime", 0))["upid"] if rows else None
+
+    def interfaces(self, host: str, vmid: int) -> Sequence[Mapping[str, Any]] | None:
+        """What the guest agent tells of the network; None while the agent does not answer."""
+        try:
+            answer = self._get("nodes", host, "qemu", vmid, "agent", "network-get-interfaces")
+        except _Answered as error:
+            if error.status == 500 and _NO_AGENT.search(error.text):
+                return None
+            raise
+        found = answer.get("result") if isinstance(answer, dict) else None
+        return found if isinstance(found, list) else None
+
+    def read_file(self, host: str, vmid: int, path: str) -> str | None:
+        """A file of the guest, one of `guest.READABLE` only; None if it is not there or empty."""
+        check_readable(path)
+        try:
+            answer = self._get("nodes", host, "qemu", vmid, "agent", "file-read", file=path)
+        except _Answered as error:
+            if error.status == 500 and _NO_FILE.search(error.text):
+                return None
+            raise
+        return answer.get("content") or None
+
+    def _get(self, *path: str | int, **params: Any) -> Any:  # noqa: ANN401 - JSON
+        return self._call("GET", path, **params)["data"]
+
+    def _write(self, method: str, path: tuple[str | int, ...], **params: Any) -> Any:  # noqa: ANN401 - JSON
+        return self._call(method, path, **params)["data"]
+
+    def _call(self, method: str, path: tuple[str | int, ...], **params: Any) -> Any:  # noqa: ANN401 - JSON
+        what = f"{method} /{'/'.join(map(str, path))}"
+        with self._our_errors(what, write=method != "GET"):
+            verb = {"GET": self._api.get, "POST": self._api.post, "PUT": self._api.put}[method]
+            return verb(*path, **{key: value for key, value in params.items() if value is not None})
+
+    @contextlib.contextmanager
+    def _our_errors(self, what: str, *, write: bool) -> Iterator[None]:
+        """Proxmoxer's and requests' exceptions, turned into ours."""
+        try:
+            yield
+        except ResourceException as error:
+            raise self._answered(what, error, write=write) from None
+        except requests.exceptions.SSLError as error:
+            raise self._not_trusted(error) from None
+        except (requests.exceptions.ConnectTimeout, requests.exceptions.ProxyError) as error:
+            raise self._unreachable(error) from None
+        except requests.exceptions.ConnectionError as error:
+            # Refused and unresolved names come from the connecting; all else may have come after the sending.
+            if write and "NewConnectionError" not in repr(error) and "NameResolutionError" not in repr(error):
+                raise _unanswered(what, "the connection broke") from None
+            raise self._unreachable(error) from None
+        except requests.exceptions.Timeout:
+            if write:
+                raise _unanswered(what, "no answer in time") from None
+            raise Unreachable(
+                f"{what} had no answer", why="the time is over", next_step="run the command again"
+            ) from None
+        except (requests.exceptions.RequestException, OSError, ValueError) as error:
+            raise OtherSide(
+                f"{what} failed", why=str(error) or type(error).__name__, next_step="run the command again"
+            ) from None
+
+    def _answered(self, what: str, error: ResourceException, *, write: bool) -> MusterError:
+        status = int(error.status_code)
+        body = error.errors if isinstance(error.errors, dict) else {}
+        text = str(body.get("message") or error.content or error.status_message).strip()
+        if isinstance(body.get("errors"), dict):
+            text += "".join(f"\n{key}: {str(fault).strip()}" for key, fault in body["errors"].items())
+        if 595 <= status <= 599:
+            # 595 is from the connecting, so nothing happened; after the others a write may have.
+            if write and status != 595:
+                return _unanswered(what, f"Proxmox said {status} {text}")
+            return Unreachable(
+                f"{what} did not get through",
+                why=f"Proxmox said {status} {text}: its API runs, the node behind it did not answer",
+                next_step="look whether that Proxmox node is up, then run the command again",
+            )
+        if status == 401:
+            return _Answered(
+                f"Proxmox refused the token {self._token.id}",
+                why=f"{status} {text}",
+                next_step="check that the token exists, has not expired and is whole in token_file",
+                status=status,
+                text=text,
+            )
+        if status == 403:
+            return _Answered(
+                f"the token {self._token.id} may not do {what}",
+                why=text,
+                next_step="grant it what the line above names, to the user and to the token",
+                status=status,
+                text=text,
+            )
+        return _Answered(
+            f"Proxmox refused {what}",
+            why=f"{status} {text}",
+            next_step="mend what the line above names, then run the command again",
+            status=status,
+            text=text,
+        )
+
+    def _not_trusted(self, error: Exception) -> OtherSide:
+        presented = _fingerprint(self._host, self._port)
+        return OtherSide(
+            f"Proxmox at {self._host}:{self._port} is not trusted",
+            why=f"its certificate is not from {self._ca_file}: {_ssl_reason(error)}"
+            + (f"\nit presents a certificate with SHA-256 {presented}" if presented else ""),
+            next_step=f"put the CA that signed it (/etc/pve/pve-root-ca.pem) into {self._ca_file}",
+        )
+
+    def _unreachable(self, error: Exception) -> Unreachable:
+        return Unreachable(
+            f"Proxmox at {self._host}:{self._port} is out of reach",
+            why=_network_reason(error),
+            next_step="check the address in the site file and the network, then run the command again",
+        )
+
+
+class _Answered(OtherSide):
+    """Proxmox answered with an error. status: HTTP. text: its words."""
+
+    def __init__(self, what: str, *, why: str, next_step: str, status: int = 0, text: str = "") -> None:
+        super().__init__(what, why=why, next_step=next_step)
+        self.status = status
+        self.text = text
+
+
+def _unanswered(what: str, why: str) -> Unanswered:
+    return Unanswered(
+        f"the answer to {what} was lost",
+        why=f"{why}; Proxmox may have done it",
+        next_step="run the command again: it looks what happened before it goes on",
+    )
+
+
+def _json(response: requests.Response) -> dict[str, Any]:
+    try:
+        found = json.loads(response.content.decode("utf-8"))
+    except (UnicodeDecodeError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _lines(answer: Mapping[str, Any]) -> list[str]:
+    return [str(row.get("t", "")) for row in answer.get("data") or ()]
+
+
+def _fingerprint(host: str, port: int) -> str | None:
+    """SHA-256 of the certificate that is presented, for showing only: nothing else goes over this connection."""
+    try:
+        pem = ssl.get_server_certificate((host, port), timeout=CONNECT_S)
+    except (OSError, ValueError):
+        return None
+    return hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem)).digest().hex(":").upper()
+
+
+def _ssl_reason(error: Exception) -> str:
+    found = re.search(r"certificate verify failed: ([^(\"']+)", str(error))
+    return found[1].strip() if found else "the TLS handshake failed"
+
+
+def _network_reason(error: Exception) -> str:
+    inner: BaseException | None = error
+    seen: set[int] = set()
+    while inner is not None and id(inner) not in seen:
+        seen.add(id(inner))
+        if isinstance(inner, OSError) and inner.strerror and not isinstance(inner, requests.RequestException):
+            return str(inner.strerror)
+        if isinstance(inner, socket.gaierror):
+            return str(inner)
+        inner = inner.__cause__ or inner.__context__
+    return "it did not answer"

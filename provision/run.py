@@ -1,0 +1,236 @@
+"""Several nodes in one run: all looked at, one plan shown, one question, then each by itself."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from inventory.console import Console
+from inventory.errors import ExitCode, MusterError, Refused, worst
+from inventory.lifecycle import next_command, whose_move
+from inventory.model import Node, State
+from inventory.signature import fingerprint
+from inventory.store import Store
+from inventory.ticket import iso, peek_ticket
+from provision.handover import receipt_words, write_ticket
+from provision.plan import Step, as_json, as_text, writes
+from provision.road import Prepared, Road
+from provision.spec import Site
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the command line asks for."""
+
+    names: tuple[str, ...]
+    profile: str | None = None
+    plan_only: bool = False
+    reissue: bool = False
+    ticket_out: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of one node. prepared: it was looked at without a fault; node: its record now."""
+
+    name: str
+    prepared: Prepared | None = None
+    node: Node | None = None
+    changed: bool = False
+    warnings: tuple[str, ...] = ()
+    error: MusterError | None = None
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """What was, or is, to be done."""
+        return self.prepared.steps if self.prepared else ()
+
+
+class Run:
+    """One run of the command over its nodes.
+
+    Args:
+        confirm: asks a person before the first change; it raises where nobody can be asked.
+    """
+
+    def __init__(
+        self,
+        wish: Wish,
+        *,
+        site: Site,
+        road: Road,
+        store: Store,
+        console: Console,
+        confirm: Callable[[str], bool],
+        now: datetime,
+    ) -> None:
+        """Nothing is done yet."""
+        self._wish = wish
+        self._site = site
+        self._road = road
+        self._store = store
+        self._console = console
+        self._confirm = confirm
+        self._now = now
+
+    def all(self) -> tuple[Result, ...]:
+        """Do what is asked for; a node that fails does not stop the others.
+
+        Raises:
+            BadInput: nobody can be asked.
+            Refused: the answer was no.
+        """
+        if self._wish.reissue:
+            self._ask_before_reissue()
+            return tuple(self._told(self._reissue(name)) for name in self._wish.names)
+        looked = [self._look(name) for name in self._wish.names]
+        self._show(looked)
+        if self._wish.plan_only:
+            return tuple(looked)
+        changing = [result.name for result in looked if any(map(writes, result.steps))]
+        if changing and not self._confirm(f"carry this out for {', '.join(changing)}?"):
+            raise _answered_no()
+        return tuple(self._told(self._carry_out(result)) for result in looked)
+
+    def _look(self, name: str) -> Result:
+        try:
+            prepared = self._road.prepare(name, profile=self._wish.profile)
+        except MusterError as error:
+            return Result(name, node=self._store.get(name), error=error)
+        return Result(name, prepared, prepared.node, warnings=prepared.warnings)
+
+    def _show(self, looked: Iterable[Result]) -> None:
+        tell = self._console.data if self._wish.plan_only else self._console.say
+        for result in looked:
+            if result.prepared is None:
+                continue
+            lines = [line for step in result.steps for line in as_text(step)]
+            for change in result.prepared.drift:
+                lines.append(
+                    f"! drift      {change.key} differs and stays: the guest would make new host keys"
+                )
+            tell(
+                f"{result.name}: {'no changes' if not lines else 'from profile ' + result.prepared.spec.profile}"
+            )
+            for line in lines:
+                tell(f"  {line}")
+
+    def _carry_out(self, result: Result) -> Result:
+        if result.prepared is None:
+            return result
+        try:
+            made = self._road.carry_out(result.prepared)
+        except MusterError as error:
+            node = self._store.get(result.name)
+            return replace(result, node=node, changed=bool(node and node.journal), error=error)
+        warnings = (*result.warnings, *made.warnings)
+        return replace(result, node=made.node, changed=made.changed, warnings=warnings)
+
+    def _reissue(self, name: str) -> Result:
+        try:
+            made = self._road.reissue(name)
+        except MusterError as error:
+            return Result(name, node=self._store.get(name), error=error)
+        return Result(name, node=made.node, changed=made.changed, warnings=made.warnings)
+
+    def _ask_before_reissue(self) -> None:
+        """A node that is past `awaiting-identity` goes back there: that is asked first."""
+        known = filter(None, map(self._store.get, self._wish.names))
+        back = [f"{node.name} ({node.state})" for node in known if node.state is not State.AWAITING_IDENTITY]
+        if back and not self._confirm(f"send {', '.join(back)} back to awaiting-identity with a new ticket?"):
+            raise _answered_no()
+
+    def _told(self, result: Result) -> Result:
+        """The result with its ticket handed over, after what a person should know was said."""
+        node = result.node
+        if node is None or result.error is not None:
+            return result
+        words, warnings = receipt_words(self._site, node)
+        if words:
+            self._console.say(words)
+        if node.ticket is not None and node.state is State.AWAITING_IDENTITY:
+            ticket = peek_ticket(node.ticket)
+            expires = iso(ticket.expires)
+            if ticket.expires <= self._now:
+                again = f"provision-node {node.name} --reissue-ticket"
+                warnings.append(
+                    f"the ticket for {node.name} has expired at {expires}; for a new one: {again}"
+                )
+            self._console.say(f"{node.name}: ticket {fingerprint(node.ticket)}, valid until {expires}")
+            if self._wish.ticket_out is not None:
+                try:
+                    file = write_ticket(node.ticket, node.name, self._wish.ticket_out)
+                except MusterError as error:
+                    return replace(result, error=error)
+                self._console.say(f"{node.name}: the ticket is in {file}")
+        done = f"VM {node.vmid} on {node.proxmox_node} is {node.state}"
+        self._console.say(f"{node.name}: {done}" + ("" if result.changed else "; nothing was changed"))
+        if command := next_command(node):
+            self._console.say(f"next, for {whose_move(node.state)}: {command}")
+        return replace(result, warnings=(*result.warnings, *warnings))
+
+
+def exit_code(results: Iterable[Result], *, detailed: bool) -> ExitCode:
+    """The worst of the nodes; with `detailed`, that a plan has steps."""
+    results = tuple(results)
+    codes = [result.error.exit_code for result in results if result.error is not None]
+    if not codes and detailed and any(result.steps for result in results):
+        return ExitCode.CHANGES
+    return worst(codes)
+
+
+def document(results: Iterable[Result]) -> dict[str, Any]:
+    """The JSON document of a run, without its schema number."""
+    nodes = [_as_json(result) for result in results]
+    return {"ok": all("error" not in node for node in nodes), "nodes": nodes}
+
+
+def rows(results: Iterable[Result]) -> list[tuple[str, ...]]:
+    """A row for each node: name, VM id, address, state."""
+    return [
+        (
+            result.name,
+            str(result.node.vmid or "") if result.node else "",
+            result.node.address.ip if result.node and result.node.address else "",
+            str(result.node.state) if result.node else "not made",
+        )
+        for result in results
+    ]
+
+
+def _as_json(result: Result) -> dict[str, Any]:
+    node = result.node
+    told: dict[str, Any] = {
+        "name": result.name,
+        "vmid": node.vmid if node else None,
+        "uuid": node.uuid if node else None,
+        "address": node.address.ip if node and node.address else None,
+        "state": str(node.state) if node else None,
+        "changed": result.changed,
+        "plan": [as_json(step) for step in result.steps],
+        "ticket": _ticket_as_json(node.ticket) if node and node.ticket else None,
+        "warnings": list(result.warnings),
+    }
+    if result.prepared is not None and result.prepared.drift:
+        told["drift"] = [change.key for change in result.prepared.drift]
+    if result.error is not None:
+        error = result.error
+        told["error"] = {
+            "what": error.what,
+            "why": error.why,
+            "next": error.next_step,
+            "exit_code": int(error.exit_code),
+        }
+    return told
+
+
+def _ticket_as_json(text: str) -> dict[str, str]:
+    ticket = peek_ticket(text)
+    return {"id": ticket.id, "fingerprint": fingerprint(text), "expires": iso(ticket.expires)}
+
+
+def _answered_no() -> Refused:
+    return Refused(
+        "nothing was changed", why="the answer was no", next_step="run the command again when it suits"
+    )

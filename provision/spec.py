@@ -1,0 +1,314 @@
+"""site.yaml: its model and its rules; a file that loads describes VMs that can be made."""
+
+from collections.abc import Mapping
+from contextvars import ContextVar
+from ipaddress import ip_address, ip_interface
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    ModelWrapValidatorHandler,
+    PositiveFloat,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
+
+from inventory.document import Model, RelativePath, load
+from inventory.errors import BadInput
+from provision.fields import (
+    Bridge,
+    FabricName,
+    HostAddress,
+    Ip,
+    NodeName,
+    Pool,
+    Template,
+    Url,
+    User,
+    VmId,
+    Word,
+)
+
+# The profiles as the file has them, for the rules that look from one profile at another. Pydantic tells a
+# fault's place by the validator that raises it, so such a rule must stand at its own key.
+_RAW: ContextVar[Mapping[str, Any]] = ContextVar("profiles of the site file being read")
+_REQUIRED = ("template", "storage", "cores", "memory_mib", "disk_gib", "user", "ssh_keys_file", "network")
+
+
+class ProxmoxPart(Model):
+    """How Proxmox is reached and trusted.
+
+    token_file: one line, user@realm!name=secret. ca_file: the CA that signed Proxmox's certificate (PEM).
+    pool: where new VMs belong, and through which rights may be granted.
+    """
+
+    url: Url
+    token_file: RelativePath
+    ca_file: RelativePath
+    pool: Pool | None = None
+
+
+class TicketPart(Model):
+    """The hand-off to the security holder.
+
+    signing_key: an OpenSSH private key, or its .pub with the key in an agent. valid_h: hours.
+    """
+
+    signing_key: RelativePath
+    valid_h: PositiveInt = 72
+
+
+class VmIds(Model):
+    """Which VM ids may be taken; both ends belong to the range."""
+
+    first: VmId = Field(alias="from")
+    last: VmId = Field(alias="to")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "VmIds":
+        if self.first > self.last:
+            raise ValueError(f"from {self.first} is above to {self.last}")
+        return self
+
+
+class Addresses(Model):
+    """Static addresses of one network, each with its prefix length; both ends belong to the range."""
+
+    first: HostAddress = Field(alias="from")
+    last: HostAddress = Field(alias="to")
+
+    @model_validator(mode="after")
+    def _one_network(self) -> "Addresses":
+        first, last = ip_interface(self.first), ip_interface(self.last)
+        if first.network != last.network:
+            raise ValueError(f"from {self.first} and to {self.last} are not in one network")
+        if int(first.ip) > int(last.ip):
+            raise ValueError(f"from {first.ip} is above to {last.ip}")
+        return self
+
+
+class RoutedAddresses(Addresses):
+    """Static addresses and the way out of their network."""
+
+    gateway: Ip | None = None
+
+    @model_validator(mode="after")
+    def _gateway_is_near(self) -> "RoutedAddresses":
+        network = ip_interface(self.first).network
+        if self.gateway is not None and ip_address(self.gateway) not in network:
+            raise ValueError(f"gateway {self.gateway} is outside of {network}")
+        return self
+
+
+def _dhcp_or_range(value: Any) -> Any:  # noqa: ANN401 - whatever the file holds
+    if value == "dhcp":
+        return None
+    if not isinstance(value, Mapping):
+        raise ValueError("should be dhcp, or a mapping with from, to and gateway")  # noqa: TRY004
+    return value
+
+
+class NetworkPart(Model):
+    """The management network. vlan: 1 to 4094. address: None stands for dhcp."""
+
+    bridge: Bridge
+    vlan: Annotated[int, Field(ge=1, le=4094)] | None = None
+    address: Annotated[RoutedAddresses | None, BeforeValidator(_dhcp_or_range)]
+
+
+class GpusPart(Model):
+    """GPUs by resource mapping; Proxmox takes at most 16 PCI devices a VM."""
+
+    mapping: Word
+    count: Annotated[int, Field(ge=1, le=16)]
+
+
+class FabricPart(Model):
+    """One fast network. mtu: octets, 576 to 65520 (Proxmox `netN`). rate_gbps: 10^9 bit/s."""
+
+    name: FabricName
+    bridge: Bridge
+    mtu: Annotated[int, Field(ge=576, le=65520)] | None = None
+    rate_gbps: PositiveFloat | None = None
+    addresses: Addresses | None = None
+
+
+class Profile(Model):
+    """What the VMs of one kind are like, whole. memory_mib: MiB. disk_gib: GiB of the boot disk."""
+
+    template: Template
+    node: Word
+    storage: Word
+    cores: int
+    memory_mib: int
+    disk_gib: int
+    user: User
+    ssh_port: int
+    ssh_keys_file: RelativePath
+    network: NetworkPart
+    gpus: GpusPart | None
+    fabrics: list[FabricPart]
+
+
+class ProfilePart(Model):
+    """A profile as the file has it: what it leaves out comes from the one it extends."""
+
+    extends: str | None = None
+    template: Template | None = None
+    node: Word = "auto"
+    storage: Word | None = None
+    cores: PositiveInt | None = None
+    memory_mib: Annotated[int, Field(ge=16)] | None = None
+    disk_gib: PositiveInt | None = None
+    user: User | None = None
+    ssh_port: Annotated[int, Field(ge=1, le=65535)] = 22
+    ssh_keys_file: RelativePath | None = None
+    network: NetworkPart | None = None
+    gpus: GpusPart | None = None
+    fabrics: list[FabricPart] = Field(default_factory=list, max_length=31)
+
+    @field_validator("extends")
+    @classmethod
+    def _known_and_not_in_a_circle(cls, name: str | None) -> str | None:
+        _chain(_RAW.get(), name)
+        return name
+
+    @field_validator("fabrics")
+    @classmethod
+    def _names_are_unique(cls, fabrics: list[FabricPart]) -> list[FabricPart]:
+        names = [fabric.name for fabric in fabrics]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"two fabrics are called {', '.join(twice)}")
+        return fabrics
+
+    @model_validator(mode="after")
+    def _whole_in_the_end(self) -> "ProfilePart":
+        raw = _RAW.get()
+        merged: dict[str, Any] = {}
+        for name in reversed(_chain(raw, self.extends)):
+            merged |= raw[name] if isinstance(raw[name], Mapping) else {}
+        merged |= {key: getattr(self, key) for key in self.model_fields_set}
+        if missing := [key for key in _REQUIRED if merged.get(key) is None]:
+            raise ValueError(f"{', '.join(missing)}: required, here or in a profile that this one extends")
+        return self
+
+
+class NodePart(Model):
+    """What one node has of its own: its addresses, with their prefix lengths."""
+
+    address: HostAddress | None = None
+    fabrics: dict[str, HostAddress] = Field(default_factory=dict)
+
+    @field_validator("fabrics")
+    @classmethod
+    def _fabrics_exist(cls, fabrics: dict[str, str]) -> dict[str, str]:
+        known = {
+            fabric.get("name")
+            for profile in _RAW.get().values()
+            if isinstance(profile, Mapping) and isinstance(profile.get("fabrics"), list)
+            for fabric in profile["fabrics"]
+            if isinstance(fabric, Mapping)
+        }
+        if unknown := sorted(set(fabrics) - known):
+            raise ValueError(f"no profile has a fabric called {', '.join(unknown)}")
+        return fabrics
+
+
+class Site(Model):
+    """The whole of site.yaml."""
+
+    proxmox: ProxmoxPart
+    ticket: TicketPart | None = None
+    receipt_signers: RelativePath | None = None
+    vmids: VmIds | None = None
+    profiles: Annotated[dict[Word, ProfilePart], Field(min_length=1)]
+    nodes: dict[NodeName, NodePart] = Field(default_factory=dict)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _with_the_profiles_in_sight(cls, data: Any, handler: ModelWrapValidatorHandler["Site"]) -> "Site":  # noqa: ANN401
+        profiles = data.get("profiles") if isinstance(data, Mapping) else None
+        token = _RAW.set(profiles if isinstance(profiles, Mapping) else {})
+        try:
+            return handler(data)
+        finally:
+            _RAW.reset(token)
+
+    @field_validator("nodes")
+    @classmethod
+    def _addresses_are_unique(cls, nodes: dict[str, NodePart]) -> dict[str, NodePart]:
+        owner: dict[str, str] = {}
+        for name, node in nodes.items():
+            for address in (node.address, *node.fabrics.values()):
+                if address is None:
+                    continue
+                ip = str(ip_interface(address).ip)
+                if owner.setdefault(ip, name) != name:
+                    raise ValueError(f"{owner[ip]} and {name} both have {ip}")
+        return nodes
+
+    @property
+    def name(self) -> str:
+        """What the record and the tickets call this site: the host and port of its Proxmox."""
+        return self.proxmox.url.removeprefix("https://")
+
+    def profile(self, name: str) -> Profile:
+        """The profile called `name`, whole.
+
+        Raises:
+            BadInput: there is none.
+        """
+        if name not in self.profiles:
+            raise BadInput(
+                f"the site file has no profile {name!r}",
+                why=f"its profiles are {', '.join(self.profiles)}",
+                next_step="choose one of them with --profile",
+            )
+        merged: dict[str, Any] = {"node": "auto", "ssh_port": 22, "gpus": None, "fabrics": []}
+        for part in reversed(_chain(self.profiles, name)):
+            given = self.profiles[part].model_fields_set - {"extends"}
+            merged |= {key: getattr(self.profiles[part], key) for key in given}
+        return Profile.model_construct(**merged)
+
+    def profile_for(self, *, asked: str | None, recorded: str | None) -> str:
+        """The name of the profile to use: the one asked for, else the recorded one, else the only one.
+
+        Raises:
+            BadInput: none of these tells it.
+        """
+        name = asked or recorded or (next(iter(self.profiles)) if len(self.profiles) == 1 else None)
+        if name is None:
+            raise BadInput(
+                "it is not clear which profile to use",
+                why=f"the site file has {', '.join(self.profiles)}",
+                next_step="choose one of them with --profile",
+            )
+        return name
+
+
+def load_site(file: Path) -> Site:
+    """The site that `file` describes.
+
+    Raises:
+        BadInput: it cannot be read, or has faults; every one is told with its place.
+    """
+    return load(file, Site)
+
+
+def _chain(profiles: Mapping[str, Any], name: str | None) -> list[str]:
+    """`name` and all that it extends, nearest first; ValueError if that does not end."""
+    chain: list[str] = []
+    while name is not None:
+        if name not in profiles:
+            known = ", ".join(map(str, profiles)) or "none"
+            raise ValueError(f"there is no profile {name!r} (there are: {known})")
+        if name in chain:
+            raise ValueError(f"goes round in a circle: {' -> '.join([*chain, name])}")
+        chain.append(name)
+        part = profiles[name]
+        above = part.get("extends") if isinstance(part, Mapping) else getattr(part, "extends", None)
+        name = above if isinstance(above, str) else None
+    return chain

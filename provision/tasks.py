@@ -1,0 +1,117 @@
+"""Proxmox tasks, followed to their real end: only OK and WARNINGS are success."""
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from inventory.console import Console
+from inventory.errors import OtherSide
+from provision.hypervisor import Hypervisor, Unreachable
+
+_WARNINGS = re.compile(r"WARNINGS: \d+")  # pve-common UPID.pm, upid_status_is_error
+_FIRST_PAUSE_S = 0.1
+_GROWTH = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long each wait may last, in seconds, and how often a VM id is drawn."""
+
+    clone_s: float = 7200
+    resize_s: float = 600
+    start_margin_s: float = 60
+    lost_answer_s: float = 30
+    agent_s: float = 900
+    cloud_init_s: float = 1800
+    no_cloud_init_s: float = 5
+    host_keys_s: float = 60
+    longest_pause_s: float = 2
+    draws: int = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What every step works with; time is passed in."""
+
+    hypervisor: Hypervisor
+    console: Console
+    patience: Patience = field(default_factory=Patience)
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+    def tries(self, timeout_s: float) -> Iterator[None]:
+        """Turns of a poll, with growing pauses between them, until the time is over; at least two."""
+        deadline = self.clock() + timeout_s
+        pause = _FIRST_PAUSE_S
+        yield
+        while self.clock() < deadline:
+            self.sleep(min(pause, max(0.0, deadline - self.clock())))
+            pause = min(pause * _GROWTH, self.patience.longest_pause_s)
+            yield
+
+
+class TaskFailed(OtherSide):
+    """A task ended with an error. outcome: Proxmox's own words."""
+
+    def __init__(self, what: str, *, why: str, next_step: str, outcome: str = "") -> None:
+        """The three parts, and the task's exit status."""
+        super().__init__(what, why=why, next_step=next_step)
+        self.outcome = outcome
+
+
+def follow(tools: Tools, upid: str, what: str, *, timeout_s: float) -> tuple[str, ...]:
+    """Wait until a task has ended; its warnings.
+
+    A poll that does not get through is tried again, for a host that starts a large VM may not answer.
+
+    Raises:
+        TaskFailed: it ended with an error; the end of its log is told.
+        OtherSide: it did not end in time, or Proxmox does not know it.
+    """
+    state = "not asked yet"
+    with tools.console.waiting(what, timeout_s=timeout_s) as waiting:
+        for _ in tools.tries(timeout_s):
+            try:
+                status = tools.hypervisor.task(upid)
+            except Unreachable as error:
+                state = error.why
+                waiting.update(state)
+                continue
+            if status is None:
+                raise OtherSide(
+                    f"how {what} ended is not known",
+                    why=f"Proxmox does not know its task {upid}",
+                    next_step="run the command again: it looks at the VM itself",
+                )
+            if status.outcome is not None:
+                return _ended(tools, upid, what, status.outcome)
+            state = "the task runs"
+            waiting.update(state)
+    raise OtherSide(
+        f"{what} did not end in {timeout_s:.0f} s",
+        why=f"{state}; its task {upid} goes on",
+        next_step="look at the task in Proxmox; run the command again when it has ended",
+    )
+
+
+def _ended(tools: Tools, upid: str, what: str, outcome: str) -> tuple[str, ...]:
+    if outcome == "OK":
+        return ()
+    log = _log(tools, upid)
+    if _WARNINGS.fullmatch(outcome):
+        told = tuple(line.removeprefix("WARN:").strip() for line in log if line.startswith("WARN:"))
+        return told or (f"{what} ended with {outcome}; its task is {upid}",)
+    raise TaskFailed(
+        f"{what} failed",
+        why="\n".join([outcome, *(f"log: {line}" for line in log), f"task: {upid}"]),
+        next_step="mend what Proxmox names, then run the command again",
+        outcome=outcome,
+    )
+
+
+def _log(tools: Tools, upid: str) -> tuple[str, ...]:
+    try:
+        return tools.hypervisor.task_log(upid)
+    except OtherSide as error:
+        return (f"(the log could not be read: {error.why})",)

@@ -1,0 +1,176 @@
+"""Runs the probe on this very machine: for the node's own timer, and for tests."""
+
+import os
+import selectors
+import shlex
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from inventory.errors import OtherSide
+
+_CHUNK = 65536
+_MAX_STDERR = 65536
+_MAX_LINE = 256 * 1024
+_END_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class LocalResult:
+    """How a command ended."""
+
+    exit_status: int
+    stderr: bytes
+
+
+class LocalProcess:
+    """One running child, its stdin open."""
+
+    def __init__(self, argv: list[str]) -> None:
+        self._argv = argv
+        self._process = subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        self._stdin, self._stdout, self._stderr = (
+            pipe.fileno()
+            for pipe in (self._process.stdin, self._process.stdout, self._process.stderr)
+            if pipe is not None
+        )
+        os.set_blocking(self._stdin, False)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._stdout, selectors.EVENT_READ)
+        self._selector.register(self._stderr, selectors.EVENT_READ)
+        self._pending = bytearray()
+        self._said = bytearray()
+
+    @property
+    def pid(self) -> int:
+        """The child's process id."""
+        return self._process.pid
+
+    def send(self, data: bytes, *, timeout_s: float = 60.0) -> None:
+        """Write to its stdin, taking in what it says meanwhile.
+
+        Raises:
+            OtherSide: it takes no more, or not in time.
+        """
+        deadline = time.monotonic() + timeout_s
+        view = memoryview(data)
+        self._selector.register(self._stdin, selectors.EVENT_WRITE)
+        try:
+            while view:
+                self._take(deadline)
+                try:
+                    view = view[os.write(self._stdin, view[:_CHUNK]) :]
+                except BlockingIOError:
+                    continue
+        except BrokenPipeError:
+            raise self._failed("it ended before it had read everything") from None
+        finally:
+            self._selector.unregister(self._stdin)
+
+    def close_stdin(self) -> None:
+        """Tell it that its input has ended."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+
+    def lines(self, *, timeout_s: float) -> Iterator[bytes]:
+        """Its lines of stdout until they end.
+
+        Raises:
+            OtherSide: they have not ended in time, or a line is longer than 256 KiB.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            while (cut := self._pending.find(b"\n")) >= 0:
+                line = bytes(self._pending[:cut])
+                del self._pending[: cut + 1]
+                yield line
+            if len(self._pending) > _MAX_LINE:
+                raise self._failed(f"it wrote a line longer than {_MAX_LINE} bytes")
+            if self._stdout not in self._selector.get_map():
+                return
+            self._take(deadline)
+
+    def finish(self, *, timeout_s: float) -> LocalResult:
+        """Wait for its end.
+
+        Raises:
+            OtherSide: it has not ended in time; it is killed then.
+        """
+        deadline = time.monotonic() + timeout_s
+        while self._selector.get_map():
+            self._take(deadline)
+            self._pending.clear()
+        try:
+            status = self._process.wait(timeout=max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            raise self._failed(f"no end within {timeout_s:.0f} s") from None
+        self._close()
+        return LocalResult(status, bytes(self._said))
+
+    def kill(self) -> None:
+        """End it: the end of its stdin lets it clean up first."""
+        self.close_stdin()
+        try:
+            self._process.wait(timeout=_END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._close()
+
+    def _take(self, deadline: float) -> None:
+        """Wait for one of the pipes, at most until `deadline`, and take what has come."""
+        left = deadline - time.monotonic()
+        ready = self._selector.select(max(0.0, left))
+        if not ready and left <= 0:
+            raise self._failed("no end within its deadline")
+        for key, _ in ready:
+            if key.fd == self._stdin:
+                continue
+            data = os.read(key.fd, _CHUNK)
+            if not data:
+                self._selector.unregister(key.fd)
+            elif key.fd == self._stdout:
+                self._pending += data
+            else:
+                self._said += data
+                del self._said[_MAX_STDERR:]
+
+    def _close(self) -> None:
+        self._selector.close()
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+    def _failed(self, why: str) -> OtherSide:
+        return OtherSide(
+            "a command on this machine failed",
+            why=f"{why}: {self._argv[0]}",
+            next_step="look at the machine's load, then run the command again",
+        )
+
+
+class LocalExec:
+    """This machine, as a place to run the probe."""
+
+    def start(self, command: str) -> LocalProcess:
+        """Start a command without a shell; the leading `exec` is the shell's word, not ours.
+
+        Raises:
+            OtherSide: it cannot be started.
+        """
+        argv = shlex.split(command.removeprefix("exec "))
+        try:
+            return LocalProcess(argv)
+        except OSError as error:
+            raise OtherSide(
+                "a command on this machine failed",
+                why=f"{argv[0]}: {error.strerror}",
+                next_step=f"install {argv[0]}",
+            ) from error

@@ -1,0 +1,62 @@
+"""Where verify-node finds a node: the signed receipt, believed only for the security holder's own key."""
+
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from inventory.command import state_home
+from inventory.errors import BadInput, Refused
+from inventory.signature import public_key_line
+from inventory.ticket import RECEIPT_NAMESPACE, Receipt, read_receipt
+
+_MAX_BYTES = 65536
+
+
+def default_ca_dir(environ: Mapping[str, str] = os.environ) -> Path:
+    """Where the CA's directory is when nobody says: `/var/lib/muster/ca` for root, else in the state directory."""
+    return Path("/var/lib/muster/ca") if os.geteuid() == 0 else state_home(environ) / "ca"
+
+
+def find(
+    name: str, *, file: Path | None, ca_dir: Path | None, signers: Path | None, ssh_key: Path
+) -> Receipt:
+    """The believed receipt of the node called `name`.
+
+    `file` is the receipt, by default `receipts/NAME.receipt` in the CA's directory. `signers` says whose receipts
+    count (OpenSSH allowed signers); by default only the holder of `ssh_key` itself.
+
+    Raises:
+        BadInput: there is no such file, or no public key beside `ssh_key`.
+        Refused: it is not believed, or is another node's.
+    """
+    place = file or (ca_dir or default_ca_dir()) / "receipts" / f"{name}.receipt"
+    text = _read(place, name)
+    if signers is not None:
+        receipt, _ = read_receipt(text, signers=signers)
+    else:
+        with tempfile.TemporaryDirectory(prefix="muster-signers-") as folder:
+            own = Path(folder) / "allowed_signers"
+            own.write_text(
+                f'holder namespaces="{RECEIPT_NAMESPACE}" {public_key_line(ssh_key)}\n', encoding="utf-8"
+            )
+            receipt, _ = read_receipt(text, signers=own)
+    if receipt.node != name:
+        raise Refused(
+            f"{place} is not the receipt of {name}",
+            why=f"it is for {receipt.node}",
+            next_step=f"give the receipt that onboard-node made for {name}",
+        )
+    return receipt
+
+
+def _read(place: Path, name: str) -> str:
+    try:
+        with place.open("rb") as file:
+            return file.read(_MAX_BYTES + 1).decode("utf-8", "replace")
+    except OSError as error:
+        raise BadInput(
+            f"there is no receipt of {name}",
+            why=f"{place}: {error.strerror}",
+            next_step=f"run onboard-node {name}, or name its receipt with --receipt FILE",
+        ) from error
