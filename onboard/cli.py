@@ -38,7 +38,7 @@ app = new_app(
 )
 
 
-@app.command()
+@app.command(help=app.info.help)
 def onboard_node(
     names: Annotated[list[str] | None, typer.Argument(metavar="NAME...", help="Nodes of the record.")] = None,
     *,

@@ -7,10 +7,11 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer.main
-from typer._click import Command, Group
+from typer.core import TyperGroup
 
 from inventory.errors import EXIT_MEANINGS, ExitCode
 
@@ -44,15 +45,18 @@ def tree(command: str) -> list[tuple[str, ...]]:
     """The command and each of its subcommands, as words."""
     module = __import__(MODULES[command], fromlist=["app"])
     found = typer.main.get_command(module.app)
-    return [(command,), *((command, name) for name in (found.commands if isinstance(found, Group) else ()))]
+    return [
+        (command,),
+        *((command, name) for name in (found.commands if isinstance(found, TyperGroup) else ())),
+    ]
 
 
-def click(words: tuple[str, ...]) -> Command:
-    found = typer.main.get_command(__import__(MODULES[words[0]], fromlist=["app"]).app)
+def parameters(words: tuple[str, ...]) -> list[Any]:
+    """What the command takes; Typer carries its own click, whose types it does not export."""
+    found: Any = typer.main.get_command(__import__(MODULES[words[0]], fromlist=["app"]).app)
     for word in words[1:]:
-        assert isinstance(found, Group)
         found = found.commands[word]
-    return found
+    return list(found.params)
 
 
 ALL = [words for command in COMMANDS for words in tree(command)]
@@ -75,12 +79,12 @@ def test_help_is_short_lines_on_stdout_with_an_example_and_both_spellings(words:
     assert long.stdout == short.stdout
     assert long.stderr == ""
     assert max(len(line) for line in long.stdout.splitlines()) <= 80
-    assert re.search(rf"(?m)^\s*(Example: )?{' '.join(words[:1])}\b.*\S", long.stdout.partition("\n")[2])
+    assert re.search(rf"(?m)^\s*(Example: .*)?{words[0]}\b.*\S", long.stdout.partition("\n")[2])
 
 
 @pytest.mark.parametrize("words", ALL, ids=NAMES)
 def test_every_option_has_a_sentence_and_a_long_name(words: tuple[str, ...]) -> None:
-    for parameter in click(words).params:
+    for parameter in parameters(words):
         if parameter.param_type_name == "option":
             assert any(name.startswith("--") for name in parameter.opts), parameter.name
             assert getattr(parameter, "help", None), f"{' '.join(words)} {parameter.opts}"
@@ -89,7 +93,7 @@ def test_every_option_has_a_sentence_and_a_long_name(words: tuple[str, ...]) -> 
 def test_a_short_option_means_the_same_everywhere() -> None:
     meanings: dict[str, set[str]] = {}
     for words in ALL:
-        for parameter in click(words).params:
+        for parameter in parameters(words):
             for name in parameter.opts:
                 if re.fullmatch(r"-[a-zA-Z]", name):
                     meanings.setdefault(name, set()).add(str(parameter.name))
@@ -99,7 +103,7 @@ def test_a_short_option_means_the_same_everywhere() -> None:
 
 @pytest.mark.parametrize("words", [words for words in ALL if len(words) == 2 or len(tree(words[0])) == 1])
 def test_every_command_takes_the_options_of_the_house(words: tuple[str, ...]) -> None:
-    names = {name for parameter in click(words).params for name in parameter.opts}
+    names = {name for parameter in parameters(words) for name in parameter.opts}
 
     assert {"--json", "--quiet", "-q", "--verbose", "-v", "--no-input", "--no-color"} <= names
     assert ("--yes" in names) <= ("--dry-run" in names or words == ("node-lab", "demo"))
@@ -146,11 +150,10 @@ def test_help_and_version_work_without_home_settings_or_keys(command: str, tmp_p
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_completion_can_be_shown(command: str) -> None:
-    done = run(
-        command, "--show-completion", SHELL="/bin/bash", _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1"
-    )
+    done = run(command, "--show-completion", "bash", _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
 
-    assert done.returncode == 0 or "bash" in done.stdout + done.stderr
+    assert done.returncode == 0
+    assert "_COMPLETE" in done.stdout
 
 
 @pytest.mark.parametrize("command", COMMANDS)
