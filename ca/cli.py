@@ -297,7 +297,7 @@ def show(
 def revoke(
     target: Target,
     *,
-    reason: Annotated[Reason, typer.Option("--reason", help="Why.")],
+    reason: Annotated[Reason, typer.Option("--reason", metavar="REASON", help=f"Why: {', '.join(Reason)}.")],
     ca_dir: CaDir = None,
     yes: Yes = False,
     dry_run: DryRun = False,

@@ -17,9 +17,9 @@ from lab.ssh_server import Program
 
 # What programs need of /etc and what holds no secret; the rest of this machine's /etc stays out of sight.
 _ETC = """
-alternatives bash.bashrc ca-certificates ca-certificates.conf crypto-policies debian_version ethertypes gai.conf
-host.conf inputrc ld.so.cache ld.so.conf ld.so.conf.d localtime login.defs mime.types nsswitch.conf os-release pki
-profile profile.d protocols python3 resolv.conf rpc services shells skel ssl terminfo timezone
+alternatives bash.bashrc crypto-policies debian_version gai.conf host.conf inputrc ld.so.cache ld.so.conf
+ld.so.conf.d localtime login.defs mime.types nsswitch.conf os-release pki/tls/openssl.cnf profile profile.d protocols
+python3 resolv.conf services shells ssl/openssl.cnf timezone
 """
 _PROGRAMS = (
     "/usr",
@@ -164,7 +164,8 @@ class BubblewrapRoot:
         for path in programs:
             walls += ["--ro-bind", str(path), str(path)]
         for path in self._hidden:
-            if path.is_dir() and any(path.is_relative_to(program) for program in programs):
+            inside = any(path.is_relative_to(program) for program in programs)
+            if inside and os.path.isdir(path):  # noqa: PTH112 - False, too, where this user may not look
                 walls += ["--tmpfs", str(path)]
         walls += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/sys"]  # noqa: S108
         walls += ["--ro-bind", str(self._uuid), "/sys/class/dmi/id/product_uuid"]
@@ -192,8 +193,9 @@ def _make_disk(disk: Path) -> None:
         source, copy = Path("/etc", name), disk / "etc" / name
         # What this user may not read is not needed either.
         with contextlib.suppress(OSError, shutil.Error):
+            copy.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
             if source.is_dir():
-                shutil.copytree(source, copy, symlinks=True, ignore=shutil.ignore_patterns("private"))
+                shutil.copytree(source, copy, symlinks=True)
             else:
                 shutil.copyfile(source, copy)
     (disk / "etc/passwd").write_text(

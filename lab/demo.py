@@ -111,10 +111,12 @@ def walk(console: Console, lab: running.Lab) -> Outcome:
     """Run the commands in order; the first that fails is the last."""
     outcome = Outcome(lab)
     environment = {**_inherited(), **lab.places.environment()}
+    manner = ("--quiet",) if console.quiet else ()
     for step in STEPS:
-        console.say(f"$ {' '.join((step.command, *step.arguments))}")
+        arguments = (*step.arguments, *manner)
+        console.say(f"$ {' '.join((step.command, *arguments))}")
         began = time.monotonic()
-        code, text, error = _run([*_program(step), *step.arguments], environment)
+        code, text, error = _run([*_program(step), *arguments], environment)
         seconds = round(time.monotonic() - began, 3)
         node, complaint = _node(text)
         outcome.nodes[step.name] = node
@@ -140,8 +142,12 @@ def summary(outcome: Outcome) -> list[str]:
         f"{NODE} has passed muster: {found['ranks']} ranks assembled over its identity, in {took:.1f} s",
         f"  vm {node['vmid']} at {node['address']}, uuid {node['uuid']}, {node['state']}",
         f"  {identity['spiffe_id']}, serial {identity['serial']}, until {identity['not_after']}",
-        *(f"  not checked: {text}" for text in found["not_checked"] or ()),
-        *(f"  not real: {text}" for text in outcome.lab.not_real),
+        *(
+            f"  {'passed' if s['ok'] else 'FAILED'}  {s['name']}: {s['detail']}"
+            for s in found["scenarios"] or ()
+        ),
+        f"  not checked: {', '.join(found['not_checked'] or ())}",
+        f"  lab: nodes by the {outcome.lab.backend} backend; --json tells what is not real about them",
     ]
 
 
@@ -151,9 +157,12 @@ def _inherited() -> Mapping[str, str]:
 
 
 def _program(step: Step) -> list[str]:
-    """The command beside this interpreter, or its module where nothing is installed."""
+    """The command beside this interpreter, or what it would run where nothing is installed."""
     beside = Path(sys.executable).parent / step.command
-    return [str(beside)] if beside.exists() else [sys.executable, "-m", f"{step.package}.cli"]
+    if beside.exists():
+        return [str(beside)]
+    start = f"import sys; sys.argv[0] = {step.command!r}; from {step.package}.cli import main; main()"
+    return [sys.executable, "-c", start]
 
 
 def _run(command: list[str], environment: Mapping[str, str]) -> tuple[int, str, str]:

@@ -75,6 +75,7 @@ class DirectoryBackend:
         self._places.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._hidden = hidden_of(self._state)
         self._nodes: dict[int, DirectoryNode] = {}
+        self._closed = False
         self._lock = threading.Lock()
         self._ssh = SshService()
 
@@ -124,6 +125,8 @@ class DirectoryBackend:
             root = plain.PlainRoot(place, spec)
         node = DirectoryNode(spec, self.ssh_port, root)
         with self._lock:
+            if self._closed:
+                raise _no_start(spec, "the lab ends")
             self._nodes[spec.vmid] = node
         try:
             self._start(node, place)
@@ -145,6 +148,7 @@ class DirectoryBackend:
     def close(self) -> None:
         """Stop every node."""
         with self._lock:
+            self._closed = True
             nodes = list(self._nodes.values())
             self._nodes.clear()
         for node in nodes:

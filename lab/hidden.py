@@ -7,8 +7,11 @@ from pathlib import Path
 
 # A mask over one of these would leave a node without its programs.
 _NEVER = frozenset(
-    map(Path, ("/", "/usr", "/usr/local", "/etc", "/var", "/opt", "/bin", "/lib", "/sbin", "/var/lib", "/nix"))
+    map(
+        Path, ("/", "/usr", "/usr/local", "/etc", "/var", "/opt", "/bin", "/lib", "/sbin", "/var/lib", "/nix")
+    )
 )
+_MARKS = (".git", "pyproject.toml")
 _CA_DEFAULT = Path("/var/lib/muster")
 
 
@@ -25,7 +28,7 @@ def hidden_directories(
     for variable in ("MUSTER_SITE", "MUSTER_PASSPHRASE_FILE", "MUSTER_SSH_KEY"):
         wanted.add(Path(environ.get(variable) or "/root/none").parent)
     wanted |= set(_work_trees(cwd or Path.cwd()))
-    return outermost(path.resolve() for path in wanted if path.is_absolute() and path.resolve() not in _NEVER)
+    return outermost(_real(path) for path in wanted if path.is_absolute() and _real(path) not in _NEVER)
 
 
 def outermost(paths: Iterable[Path]) -> tuple[Path, ...]:
@@ -37,6 +40,11 @@ def outermost(paths: Iterable[Path]) -> tuple[Path, ...]:
     return tuple(kept)
 
 
+def _real(path: Path) -> Path:
+    # Unlike Path.resolve it does not fail where this user may not look.
+    return Path(os.path.realpath(path))
+
+
 def _home() -> Path:
     try:
         return Path(pwd.getpwuid(os.getuid()).pw_dir)
@@ -46,8 +54,9 @@ def _home() -> Path:
 
 def _work_trees(cwd: Path) -> Iterable[Path]:
     """The tree of this source, and the one that the lab was started in."""
-    for start in (Path(__file__).resolve().parent, cwd.resolve()):
+    for start in (_real(Path(__file__)).parent, _real(cwd)):
         for folder in (start, *start.parents):
-            if (folder / ".git").exists() or (folder / "pyproject.toml").exists():
+            # Unlike Path.exists it does not fail where this user may not look.
+            if any(os.path.exists(folder / mark) for mark in _MARKS):  # noqa: PTH110
                 yield folder
                 break

@@ -80,7 +80,6 @@ class NamespacesBackend:
     """
 
     name = "namespaces"
-    install = Install("/etc/muster", "root", "root")
     machine_uuid: Literal["required", "optional"] = "required"
 
     def __init__(
@@ -106,6 +105,8 @@ class NamespacesBackend:
             raise _unable(f"no port for SSH is free on {trial_address}")
         self.ssh_port = port
         self.login_user = login_user
+        # The login user owns the identity, as on a node of one's own: it then needs no sudo to look after it.
+        self.install = Install("/etc/muster", login_user, login_user)
         self._sshd = sshd
         self._hidden = tuple(
             path
@@ -114,6 +115,7 @@ class NamespacesBackend:
             if not any(path.is_relative_to(Path(own).resolve()) for own in _OWN)
         )
         self._nodes: dict[int, NamespacesNode] = {}
+        self._closed = False
         self._lock = threading.Lock()
         self._ssh = SshService()
         self._spawner = Spawner()
@@ -153,8 +155,11 @@ class NamespacesBackend:
             former.stop()
         node = self._start(spec)
         with self._lock:
-            self._nodes[spec.vmid] = node
-        return node
+            if not self._closed:
+                self._nodes[spec.vmid] = node
+                return node
+        node.stop()
+        raise _no_start(spec, "the lab ends")
 
     def destroy(self, vmid: int) -> None:
         """Stop a node and forget its disk."""
@@ -168,6 +173,7 @@ class NamespacesBackend:
     def close(self) -> None:
         """Stop every node."""
         with self._lock:
+            self._closed = True
             nodes = list(self._nodes.values())
             self._nodes.clear()
         for node in nodes:

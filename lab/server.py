@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -37,6 +38,7 @@ def main() -> None:
     options = _options()
     places = Places(options.state.absolute())
     code = int(ExitCode.DONE)
+    os.chdir("/")  # a lab in the background keeps no file system busy
     signal.signal(signal.SIGTERM, _stop_now)
     signal.signal(signal.SIGINT, _stop_now)
     try:
@@ -141,14 +143,21 @@ def _claim() -> Iterator[tuple[socket.socket, ipaddress.IPv4Network]]:
 def _run(
     places: Places, options: argparse.Namespace, listening: socket.socket, prefix: ipaddress.IPv4Network
 ) -> None:
-    need("lab", "fakepve", "asyncssh")
     trial = str(prefix.network_address + _TRIAL_HOST)
-    backend = choose(places.nodes, wanted=options.backend, trial_address=trial)
+    need("lab", "asyncssh")
+    # fakepve takes half a second to import, and choose mostly waits for a node on trial.
+    with ThreadPoolExecutor(1) as beside:
+        imported = beside.submit(need, "lab", "fakepve", "lab.proxmox_api")
+        backend = choose(places.nodes, wanted=options.backend, trial_address=trial)
     try:
+        imported.result()
         machines = Machines(backend, prefix)
         try:
             asyncio.run(_serve(places, options, listening, machines))
         finally:
+            # The end is bounded in time; whoever asks for it once more must not cut it short.
+            for sign in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(sign, signal.SIG_IGN)
             machines.close()
     finally:
         backend.close()
@@ -170,8 +179,9 @@ async def _serve(
     url = f"https://{host}:{PORT}"
     context, api_ca = api_context(host, now=now)
     secret = world.make_world(places, backend, url=url, prefix=prefix, api_ca=api_ca)
+    authority = None
     if not options.without_authority:
-        await loop.run_in_executor(None, lambda: world.make_authority(places, now=now))
+        authority = loop.run_in_executor(None, lambda: world.make_authority(places, now=now))
     pve = LabPve(machines, host=str(host))
     pve.add_token(world.TOKEN, secret, world.PRIVILEGES)
     pve.add_template(
@@ -179,6 +189,8 @@ async def _serve(
     )
     await pve.serve(listening, context)
     try:
+        if authority is not None:
+            await authority
         lab = {
             "schema": SCHEMA,
             "pid": os.getpid(),

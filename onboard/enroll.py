@@ -214,5 +214,5 @@ def _told(output: bytes) -> list[str]:
         elif key == "bootstrap" and value == "none":
             told.append("no bootstrap key to remove was found")
         elif key == "sudo":
-            told.append("sudo of the login user removed")
+            told.append("sudo of the login user cut down")
     return told

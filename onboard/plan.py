@@ -57,9 +57,17 @@ class RemoveBootstrap:
     """Leave only the holder's key, and no more sudo than the identity's upkeep needs."""
 
     login: str
+    owner: str
 
     def __str__(self) -> str:
-        return f"remove infra's bootstrap keys and sudo of {self.login}"
+        keys = f"remove every login key of {self.login} but yours"
+        match self.owner:
+            case "root":
+                return f"{keys}; its sudo stays, for root owns the identity"
+            case self.login:
+                return f"{keys}, and its sudo"
+            case _:
+                return f"{keys}, and its sudo but to act as {self.owner}"
 
 
 Step: TypeAlias = MakeKey | Certify | Install | RemoveBootstrap
@@ -146,7 +154,7 @@ def plan(
         Install(number, place, agent_config(ticket, place, facts.interfaces)),
     ]
     if policy.bootstrap_keys == "remove":
-        steps.append(RemoveBootstrap(ticket.user))
+        steps.append(RemoveBootstrap(ticket.user, place.owner))
     if facts.current is not None and not again:
         warnings.append(
             f"the node has an older identity (generation {facts.current}); it stays as the former one"

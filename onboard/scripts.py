@@ -137,7 +137,8 @@ if [ "$bootstrap" = remove ]; then
     else
         say bootstrap none
     fi
-    if [ "$(id -u)" = 0 ] && [ "$login" != root ]; then
+    # Where root owns the identity, its upkeep needs root, and the sudo of the login user stays.
+    if [ "$(id -u)" = 0 ] && [ "$login" != root ] && [ "$owner" != root ]; then
         for rules in /etc/sudoers.d/*; do
             [ -f "$rules" ] && grep -qE "^$login[[:space:]]" "$rules" || continue
             # The login user keeps just what verifying and renewing need: to act as the key's owner.

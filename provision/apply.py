@@ -212,6 +212,8 @@ class Making:
                     found = self._look_once()
                 if isinstance(found, MachineFound) or found == "foreign":
                     return found
+                if found == "absent" and not patient:
+                    return found
         return found
 
     def _look_once(self) -> MachineFound | Other:

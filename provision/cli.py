@@ -117,16 +117,16 @@ def provision_node(
     for warning in warnings:
         console.warn(warning)
     store = Store.open(inventory)
-    proxmox = Proxmox(url=site.proxmox.url, token=token, ca_file=site.proxmox.ca_file)
-    results = Run(
-        Wish(wanted, profile, plan_only, reissue_ticket, ticket_out),
-        site=site,
-        road=Road(site, store, Tools(proxmox, console)),
-        store=store,
-        console=console,
-        confirm=lambda question: ask(console, question, yes=yes, no_input=no_input),
-        now=utc_now(),
-    ).all()
+    with Proxmox(url=site.proxmox.url, token=token, ca_file=site.proxmox.ca_file) as proxmox:
+        results = Run(
+            Wish(wanted, profile, plan_only, reissue_ticket, ticket_out),
+            site=site,
+            road=Road(site, store, Tools(proxmox, console)),
+            store=store,
+            console=console,
+            confirm=lambda question: ask(console, question, yes=yes, no_input=no_input),
+            now=utc_now(),
+        ).all()
     for result in results:
         for warning in result.warnings:
             console.warn(warning)

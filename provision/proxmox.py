@@ -9,7 +9,7 @@ import socket
 import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 import proxmoxer.backends.https
@@ -78,11 +78,21 @@ class Proxmox:
             verify_ssl=str(ca_file),
             timeout=(CONNECT_S, timeout_s),
         )
-        session = backend.get_session()
-        session.max_redirects = 0  # the API never redirects, and a token goes nowhere else
+        self._session = backend.get_session()
+        self._session.max_redirects = 0  # the API never redirects, and a token goes nowhere else
         self._api = ProxmoxResource(
-            base_url=backend.get_base_url(), session=session, serializer=_WholeAnswer()
+            base_url=backend.get_base_url(), session=self._session, serializer=_WholeAnswer()
         )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the connections."""
+        self._session.close()
 
     def guests(self) -> tuple[Guest, ...]:
         """The VMs that we may see."""

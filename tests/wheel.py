@@ -21,7 +21,7 @@ VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 USES = {
     "provision-node": ("provision", ["gpu-01", "--site", "{site}", "--profile", "small", "--yes"]),
     "onboard-node": ("onboard", ["gpu-01", "--yes"]),
-    "verify-node": ("verify", ["gpu-01"]),
+    "verify-node": ("verify", ["gpu-01", "--ssh-key", "{site}"]),
     "node-ca": ("onboard", ["status"]),
     "node-lab": ("lab", ["up"]),
 }

@@ -115,14 +115,13 @@ class LocalProcess:
         return LocalResult(status, bytes(self._said))
 
     def kill(self) -> None:
-        """End it: the end of its stdin lets it clean up first."""
-        self.close_stdin()
+        """End it: the end of its pipes lets it clean up first."""
+        self._close()
         try:
             self._process.wait(timeout=_END_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self._close()
 
     def _take(self, deadline: float) -> None:
         """Wait for one of the pipes, at most until `deadline`, and take what has come."""

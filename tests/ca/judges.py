@@ -5,9 +5,11 @@ import socket
 import ssl
 import subprocess
 import sys
-import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from cryptography import x509
 from cryptography.x509 import verification
@@ -31,7 +33,8 @@ def pkilint_findings(tool: str, *files: Path) -> list[str]:
     It knows no URI scheme beside those of the web, so it faults every spiffe:// entry; allowed is exactly
     that, where the value passes our own check of SPIFFE's rule.
     """
-    command = [Path(sys.executable).with_name(tool), "lint", "-s", "WARNING", "-f", "JSON", *files]
+    program = str(Path(sys.executable).with_name(tool))
+    command = [program, "lint", "-s", "WARNING", "-f", "JSON", *map(str, files)]
     done = subprocess.run(command, capture_output=True, timeout=_TIMEOUT_S, check=False, text=True)
     results = json.loads(done.stdout)["results"]
     return [
@@ -67,31 +70,36 @@ def cryptography_verify(chain_pem: bytes, bundle_pem: bytes, *, at: datetime) ->
 def handshake(
     server: tuple[Path, Path], client: tuple[Path, Path], bundle: Path, *, name: str
 ) -> tuple[str, str]:
-    """Mutual TLS 1.3 on loopback, strictly verified on both sides: protocol, and the URI the server saw."""
+    """Mutual TLS 1.3, strictly verified on both sides: the protocol, and the URI that the server saw.
+
+    Raises:
+        ssl.SSLError: the server did not accept the client, or the client the server.
+    """
     ours, theirs = socket.socketpair()
-    seen: list[str] = []
+    with ours, theirs, ThreadPoolExecutor(1) as pool:
+        ours.settimeout(_TIMEOUT_S)
+        theirs.settimeout(_TIMEOUT_S)
+        served = pool.submit(_serve, theirs, server, bundle)
+        try:
+            context = _context(ssl.PROTOCOL_TLS_CLIENT, client, bundle)
+            context.hostname_checks_common_name = False
+            with context.wrap_socket(ours, server_hostname=name) as tls:
+                tls.recv(1)
+                protocol = tls.version() or ""
+        except OSError:
+            ours.close()
+            served.result(_TIMEOUT_S)  # the server's reason says more than the alert it sent
+            raise
+        return protocol, served.result(_TIMEOUT_S)
 
-    def serve() -> None:
-        context = _context(ssl.PROTOCOL_TLS_SERVER, server, bundle)
-        context.verify_mode = ssl.CERT_REQUIRED
-        with context.wrap_socket(theirs, server_side=True) as tls:
-            names = (tls.getpeercert() or {}).get("subjectAltName", ())
-            seen.extend(str(value) for kind, value in names if kind == "URI")  # type: ignore[misc]  # typeshed: a tuple of any form
-            tls.sendall(b"!")
 
-    thread = threading.Thread(target=serve)
-    thread.start()
-    try:
-        context = _context(ssl.PROTOCOL_TLS_CLIENT, client, bundle)
-        context.hostname_checks_common_name = False
-        with context.wrap_socket(ours, server_hostname=name) as tls:
-            tls.recv(1)
-            protocol = tls.version() or ""
-    finally:
-        ours.close()
-        thread.join(_TIMEOUT_S)
-        theirs.close()
-    return protocol, ",".join(seen)
+def _serve(connection: socket.socket, own: tuple[Path, Path], bundle: Path) -> str:
+    context = _context(ssl.PROTOCOL_TLS_SERVER, own, bundle)
+    context.verify_mode = ssl.CERT_REQUIRED
+    with context.wrap_socket(connection, server_side=True) as tls:
+        peer: Mapping[str, Any] = tls.getpeercert() or {}
+        tls.sendall(b"!")
+    return ",".join(value for kind, value in peer["subjectAltName"] if kind == "URI")
 
 
 def _context(purpose: int, own: tuple[Path, Path], bundle: Path) -> ssl.SSLContext:

@@ -1,17 +1,24 @@
 """A client of the lab's API that hides nothing: status, reason phrase and body as they come."""
 
+import contextlib
 import socket
 import time
 import urllib.parse
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import requests
 
+from lab import running
+from lab.places import Places
 from lab.running import Lab
+from tests.require import need_command
 
 TIMEOUT_S = 20.0
 NODE = "lab"
+CONFIG_GONE = f"Configuration file 'nodes/{NODE}/qemu-server/{{}}.conf' does not exist"
 
 
 @dataclass(frozen=True)
@@ -110,3 +117,14 @@ def banner(address: str, port: int) -> bytes:
             return connection.recv(64)
     except OSError:
         return b""
+
+
+@contextlib.contextmanager
+def serving(folder: Path) -> Iterator[Api]:
+    """The API of a lab without an authority, which ends with the block."""
+    need_command("ssh-keygen")
+    lab, server = running.start(Places(folder / "state"), tied=True, ephemeral=True, authority=False)
+    try:
+        yield Api(lab)
+    finally:
+        running.end(server)

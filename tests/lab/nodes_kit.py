@@ -100,6 +100,14 @@ def host_keys_of(node: LiveNode) -> tuple[HostKey, ...]:
     return tuple(HostKey.from_line(line) for line in lines)
 
 
+def machine_id_of(node: LiveNode) -> str:
+    """The machine-id as the guest agent would tell it; a machine without one has a plain node without one."""
+    try:
+        return node.read_file("/etc/machine-id").decode().strip()
+    except FileNotFoundError:
+        return ""
+
+
 def log_in(
     node: LiveNode, key_file: Path, *, host_keys: tuple[HostKey, ...] = (), user: str | None = None
 ) -> Session:

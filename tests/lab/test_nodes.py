@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from tests.lab.nodes_kit import (
     claimed_prefix,
     host_keys_of,
     log_in,
+    machine_id_of,
     make_backend,
     make_login,
     node_spec,
@@ -60,8 +61,8 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 behind_walls = pytest.mark.parametrize("site", WALLED, indirect=True, scope="module")
-without_sshd = pytest.mark.parametrize("site", ("no sshd", "bwrap", "plain"), indirect=True, scope="module")
-without_walls = pytest.mark.parametrize("site", ("plain",), indirect=True, scope="module")
+without_sshd = pytest.mark.parametrize("site", ["no sshd", "bwrap", "plain"], indirect=True, scope="module")
+without_walls = pytest.mark.parametrize("site", ["plain"], indirect=True, scope="module")
 
 
 def test_a_node_lets_in_its_key_under_the_host_keys_that_the_agent_tells(site: Site) -> None:
@@ -85,7 +86,7 @@ def test_a_key_that_the_config_does_not_name_is_refused(site: Site) -> None:
 
 def test_a_user_that_the_config_does_not_name_is_refused(site: Site) -> None:
     with pytest.raises(OtherSide, match="refused the login"):
-        log_in(site.node, site.login.key_file, user="nobody")
+        log_in(site.node, site.login.key_file, user="stranger")
 
 
 def test_a_command_gets_its_input_and_gives_both_streams_and_its_status(site: Site) -> None:
@@ -154,7 +155,7 @@ def test_hostname_and_machine_id_are_the_nodes_own(site: Site) -> None:
         machine_id = said(session, "cat /etc/machine-id")
 
     assert hostname.split() == [site.node.spec.name] * 3
-    assert machine_id == site.node.read_file("/etc/machine-id").decode().strip()
+    assert machine_id == machine_id_of(site.node)
     assert len(machine_id) == 32
     here = Path("/etc/machine-id")
     assert not here.exists() or machine_id != here.read_text().strip()
@@ -271,7 +272,7 @@ def test_the_agent_tells_the_configs_network_and_the_machines_system(site: Site)
     assert {"kernel-release", "machine", "pretty-name"} <= set(system)
 
 
-@pytest.mark.parametrize("site", ("sshd", "no sshd"), indirect=True, scope="module")
+@pytest.mark.parametrize("site", ["sshd", "no sshd"], indirect=True, scope="module")
 def test_the_login_is_an_administrator_without_a_password(site: Site) -> None:
     need_command("sudo")
     with log_in(site.node, site.login.key_file) as session:
@@ -279,7 +280,7 @@ def test_the_login_is_an_administrator_without_a_password(site: Site) -> None:
         assert said(session, "stat -c %a ~/.ssh/authorized_keys") == "600"
 
 
-@pytest.mark.parametrize("site", ("sshd", "no sshd"), indirect=True, scope="module")
+@pytest.mark.parametrize("site", ["sshd", "no sshd"], indirect=True, scope="module")
 def test_root_in_a_node_cannot_change_the_machine(site: Site) -> None:
     need_command("sudo")
     attempts = (
@@ -307,7 +308,7 @@ def test_a_key_that_is_taken_out_of_authorized_keys_opens_no_more(site: Site) ->
 
 
 def test_a_stopped_node_keeps_its_disk_and_its_identity(site: Site) -> None:
-    before = host_keys_of(site.node), site.node.read_file("/etc/machine-id")
+    before = host_keys_of(site.node), machine_id_of(site.node)
     with log_in(site.node, site.login.key_file) as session:
         said(session, "echo kept >~/over-a-boot")
 
@@ -317,13 +318,13 @@ def test_a_stopped_node_keeps_its_disk_and_its_identity(site: Site) -> None:
         log_in(site.node, site.login.key_file, host_keys=before[0])
     site.node = site.backend.boot(site.node.spec)
 
-    assert (host_keys_of(site.node), site.node.read_file("/etc/machine-id")) == before
+    assert (host_keys_of(site.node), machine_id_of(site.node)) == before
     with log_in(site.node, site.login.key_file, host_keys=before[0]) as session:
         assert said(session, "cat ~/over-a-boot") == "kept"
 
 
 def test_another_instance_id_makes_other_host_keys_and_keeps_the_disk(site: Site) -> None:
-    before = host_keys_of(site.node), site.node.read_file("/etc/machine-id")
+    before = host_keys_of(site.node), machine_id_of(site.node)
     with log_in(site.node, site.login.key_file) as session:
         said(session, "echo kept >~/over-an-instance")
 
@@ -331,7 +332,7 @@ def test_another_instance_id_makes_other_host_keys_and_keeps_the_disk(site: Site
     site.node = site.backend.boot(site.spec(100, instance_id="second"))
 
     assert not set(host_keys_of(site.node)) & set(before[0])
-    assert site.node.read_file("/etc/machine-id") == before[1]
+    assert machine_id_of(site.node) == before[1]
     with log_in(site.node, site.login.key_file) as session:
         assert said(session, "cat ~/over-an-instance") == "kept"
 
@@ -339,7 +340,7 @@ def test_another_instance_id_makes_other_host_keys_and_keeps_the_disk(site: Site
 @behind_walls
 def test_a_destroyed_node_leaves_nothing_to_the_next_of_its_number(site: Site) -> None:
     first = site.backend.boot(site.spec(101))
-    before = host_keys_of(first), first.read_file("/etc/machine-id")
+    before = host_keys_of(first), machine_id_of(first)
     with log_in(first, site.login.key_file) as session:
         said(session, "echo gone >~/note")
 
@@ -348,7 +349,7 @@ def test_a_destroyed_node_leaves_nothing_to_the_next_of_its_number(site: Site) -
     second = site.backend.boot(site.spec(101))
 
     assert not set(host_keys_of(second)) & set(before[0])
-    assert second.read_file("/etc/machine-id") != before[1]
+    assert machine_id_of(second) != before[1]
     with log_in(second, site.login.key_file) as session:
         assert session.run("cat ~/note", timeout_s=20.0).exit_status != 0
     site.backend.destroy(101)
@@ -365,7 +366,7 @@ def test_five_nodes_boot_at_once_and_differ(site: Site) -> None:
             names.append(said(session, "uname -n"))
 
     assert names == [spec.name for spec in specs]
-    assert len({node.read_file("/etc/machine-id") for node in nodes}) == len(nodes)
+    assert len({machine_id_of(node) for node in nodes}) == len(nodes)
     assert len({key for node in nodes for key in host_keys_of(node)}) == 2 * len(nodes)
     for spec in specs:
         site.backend.destroy(spec.vmid)
@@ -380,23 +381,15 @@ def test_without_walls_a_second_node_is_refused(site: Site) -> None:
 
 
 def test_a_taken_address_is_told_and_not_taken_for_the_node(site: Site) -> None:
-    taken = node_spec(site.backend, site.login, site.prefix)
-    other = NodeSpec(
-        **{name: getattr(taken, name) for name in taken.__slots__} | {"vmid": 103}
-    )  # same address
-    with pytest.raises(OtherSide, match="taken|in use|room for one"):
-        site.backend.boot(other)
+    with pytest.raises(OtherSide, match=r"taken|in use|room for one"):
+        site.backend.boot(replace(site.node.spec, vmid=103))
 
     assert site.node.alive()
 
 
 def test_a_name_that_no_machine_takes_is_refused(site: Site) -> None:
-    spec = node_spec(site.backend, site.login, site.prefix)
-    bad = NodeSpec(
-        **{name: getattr(spec, name) for name in spec.__slots__} | {"name": "a; reboot", "vmid": 104}
-    )
     with pytest.raises(BadInput, match="not a name"):
-        site.backend.boot(bad)
+        site.backend.boot(replace(site.node.spec, vmid=104, name="a; reboot"))
 
 
 def gone(word: str, *, within_s: float = 5.0) -> bool:

@@ -1,6 +1,8 @@
 """Each test's own Proxmox, served over TLS on loopback."""
 
 import subprocess
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ from tests.provision.kit import SECRET, TOKEN_ID, Guests, Place, Requests, publi
 
 
 @pytest.fixture
-def place(fakepve: Any, fakepve_cafile: str, tmp_path: Path) -> Place:
+def place(fakepve: Any, fakepve_cafile: str, tmp_path: Path) -> Iterator[Place]:
     """A Proxmox with one template, and the infra team's files for it."""
     site = Place(fakepve, tmp_path, Path(fakepve_cafile))
     fakepve.apitokens[TOKEN_ID] = SECRET
@@ -45,4 +47,10 @@ def place(fakepve: Any, fakepve_cafile: str, tmp_path: Path) -> Place:
     public = (tmp_path / "id_infra.pub").read_text()
     (tmp_path / "allowed_signers").write_text(f'infra namespaces="muster-ticket" {public}')
     site.write_site()
-    return site
+    yield site
+    for adapter in site.adapters:
+        adapter.close()
+    # The server's thread must see that its clients have gone, or it leaves their sockets to the collector.
+    until = time.monotonic() + 5
+    while fakepve.runner.server.connections and time.monotonic() < until:
+        time.sleep(0.005)

@@ -1,9 +1,11 @@
 """A Proxmox of one's own for each test: a template, a token, a site file, and guests whose agent answers."""
 
 import base64
+import contextlib
+import io
 import json
-import os
 import secrets
+import signal
 import subprocess
 import sys
 import urllib.parse
@@ -15,6 +17,7 @@ from typing import Any
 from inventory.console import Console
 from inventory.store import Store
 from provision.api_token import read_token
+from provision.cli import main
 from provision.proxmox import Proxmox
 from provision.road import Road
 from provision.spec import load_site
@@ -54,7 +57,7 @@ class Requests(list[tuple[str, str, bytes]]):
 class Agent(dict[str, Any]):
     """A guest agent: the guest's NICs carry the MACs that the VM's config has by then."""
 
-    def __init__(self, vm: Any, *, address: str, files: Mapping[str, str]) -> None:
+    def __init__(self, vm: Any, *, address: Callable[[], str], files: Mapping[str, str]) -> None:
         super().__init__(files=dict(files), interfaces=None)
         self._vm = vm
         self._address = address
@@ -76,7 +79,7 @@ class Agent(dict[str, Any]):
                 nics.append({"name": f"eth{index}", "hardware-address": mac})
         nics[1]["ip-addresses"] = [
             {"ip-address": "fe80::1", "ip-address-type": "ipv6", "prefix": 64},
-            {"ip-address": self._address, "ip-address-type": "ipv4", "prefix": 24},
+            {"ip-address": self._address(), "ip-address-type": "ipv4", "prefix": 24},
         ]
         return nics
 
@@ -100,6 +103,7 @@ class Place:
     ca_file: Path
     address: str = "10.0.0.10"
     files: dict[str, str] = field(default_factory=dict)
+    adapters: list[Proxmox] = field(default_factory=list)
 
     @property
     def requests(self) -> Requests:
@@ -115,14 +119,13 @@ class Place:
     def store(self) -> Store:
         return Store.open(f"sqlite:///{self.folder / 'inventory.db'}")
 
-    def write_site(
-        self, *, ticket: bool = True, network: str = "{bridge: vmbr0, address: dhcp}", **other: str
-    ) -> None:
+    def write_site(self, *, ticket: bool = True, **other: str) -> None:
         """The site file; `other` are further top-level keys, or of the profile if they begin with `profile_`."""
         extra = {key: value for key, value in other.items() if not key.startswith("profile_")}
         profile = {
             "template": "9000", "node": "auto", "storage": "local-lvm", "cores": "2", "memory_mib": "2048",
-            "disk_gib": "8", "user": "muster", "ssh_keys_file": "login_keys.pub", "network": network,
+            "disk_gib": "8", "user": "muster", "ssh_keys_file": "login_keys.pub",
+            "network": "{bridge: vmbr0, address: dhcp}",
         }  # fmt: skip
         profile |= {key.removeprefix("profile_"): value for key, value in other.items() if key not in extra}
         lines = [
@@ -142,7 +145,7 @@ class Place:
             "/etc/machine-id": secrets.token_hex(16) + "\n",
             "/run/cloud-init/result.json": FINISHED,
         }
-        return Agent(vm, address=self.address, files=files | self.files)
+        return Agent(vm, address=lambda: self.address, files=files | self.files)
 
     def command(self, *arguments: str) -> list[str]:
         return [
@@ -151,26 +154,35 @@ class Place:
         ]  # fmt: skip
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """The command as a person types it."""
+        """The command as a person types it, without the second that a process needs to start."""
+        out, err = io.StringIO(), io.StringIO()
+        argv, handler = sys.argv, signal.getsignal(signal.SIGTERM)
+        sys.argv = ["provision-node", *self.command(*arguments)[3:]]
+        try:
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+                main()
+        except SystemExit as stop:
+            code = stop.code
+        finally:
+            sys.argv = argv
+            signal.signal(signal.SIGTERM, handler)
+        return subprocess.CompletedProcess(arguments, int(code or 0), out.getvalue(), err.getvalue())
+
+    def run_process(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """The command as a person types it, as a process of its own."""
         return subprocess.run(
-            self.command(*arguments),
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-            env=dict(os.environ),
+            self.command(*arguments), capture_output=True, text=True, timeout=60, check=False
         )
 
-    def road(self, **patience: float) -> Road:
+    def road(self, *, adapter: Callable[[Proxmox], Proxmox] | None = None) -> Road:
         """The same in this process, with less patience."""
         site = load_site(self.site_file)
         token, _ = read_token(site.proxmox.token_file)
         proxmox = Proxmox(url=site.proxmox.url, token=token, ca_file=site.proxmox.ca_file)
-        short = {
-            "agent_s": 2.0,
-            "cloud_init_s": 2.0,
-            "no_cloud_init_s": 0.2,
-            "host_keys_s": 1.0,
-            "lost_answer_s": 1.0,
-        }
-        return Road(site, self.store, Tools(proxmox, Console(quiet=True), Patience(**(short | patience))))  # type: ignore[arg-type]  # `draws` is an int
+        self.adapters.append(proxmox)
+        if adapter is not None:
+            proxmox = adapter(proxmox)
+        patience = Patience(
+            agent_s=1.5, cloud_init_s=1.5, no_cloud_init_s=0.2, host_keys_s=1, lost_answer_s=1
+        )
+        return Road(site, self.store, Tools(proxmox, Console(quiet=True), patience))

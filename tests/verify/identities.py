@@ -12,8 +12,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from verify.probe.tls import Identity
 
-NODE = "gpu-01"
-SPIFFE_ID = f"spiffe://lab.example/node/{NODE}"
+from .names import NODE, SPIFFE_ID
+
 _NOW = dt.datetime.now(dt.UTC)
 _DAY = dt.timedelta(days=1)
 Key = ec.EllipticCurvePrivateKey
@@ -175,3 +175,7 @@ def _usage(
         encipher_only=False,
         decipher_only=False,
     )
+
+
+def root_fingerprint(of: Authority) -> str:
+    return of.root.fingerprint(hashes.SHA256()).hex()

@@ -10,7 +10,6 @@ from . import wire
 from .loop import READ, WRITE, Loop
 from .tls import words
 
-# one TLS record is at most 16 KiB: a read of that size leaves nothing hidden inside OpenSSL, where no selector looks
 _READ_SIZE = 16384
 _MAX_UNSENT = 65536
 _LINGER_S = 1.0
@@ -19,12 +18,15 @@ _LINGER_S = 1.0
 class Channel:
     """A socket with TLS on it.
 
+    TLS runs over memory and the socket is read and written here: `SSLContext.wrap_socket` loses its descriptor when
+    the other side has reset the connection already, and a reset is what port scanners do.
+
     Args:
         sock: connected, non-blocking; the channel owns it from here on.
         on_open: called with the peer's certificate (`getpeercert()`) once the handshake is done.
         on_frame: called with each frame.
         on_end: called once when the connection is over by the other side's doing, with the reason; None is a plain
-            end of the stream. Not called after `close`.
+            end of the stream. Not called after `close` or `finish`.
     """
 
     def __init__(
@@ -38,36 +40,37 @@ class Channel:
         on_frame: Callable[[wire.Frame], None],
         on_end: Callable[[BaseException | None], None],
     ) -> None:
-        self._loop = loop
+        self._loop, self._sock = loop, sock
         self._on_open, self._on_frame, self._on_end = on_open, on_frame, on_end
+        self._received, self._sealed = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._received, self._sealed, server_side=server_side)
         self._decoder = wire.Decoder()
+        self._early = bytearray()
         self._unsent = bytearray()
+        self._handshaken = False
         self._finishing = False
-        self.handshaken = False
         self.closed = False
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        try:
-            self._sock = context.wrap_socket(sock, server_side=server_side, do_handshake_on_connect=False)
-        except OSError:
-            sock.close()
-            raise
-        loop.add(self._sock, READ | WRITE, self._ready)
+        # being writable is what makes a client begin
+        loop.add(sock, READ | WRITE, self._ready)
 
     def send(self, frame: bytes) -> None:
         """Send a frame, now or as soon as the socket takes it."""
-        if self.closed or self._finishing:
+        if not self._open():
             return
-        self._unsent += frame
+        if not self._handshaken:
+            self._early += frame
+            return
+        self._tls.write(frame)
+        self._flush()
         if len(self._unsent) > _MAX_UNSENT:
             self._over(BlockingIOError("the other side does not read"))
-        elif self.handshaken:
-            self._flush()
 
     def finish(self) -> None:
         """Send what is still unsent, then close; a last word must not be lost to a reset."""
-        if self.closed or self._finishing:
+        if not self._open():
             return
-        self._linger()
+        self._finishing = True
+        self._loop.call_in(_LINGER_S, self.close)
         self._flush()
 
     def close(self) -> None:
@@ -77,53 +80,72 @@ class Channel:
             self._loop.drop(self._sock)
             self._sock.close()
 
-    def _ready(self, _events: int) -> None:
+    def _ready(self, events: int) -> None:
+        if events & WRITE:
+            self._flush()
+        if self.closed:
+            return
         try:
-            if self._finishing and not self._unsent:
-                self._discard()
-            elif not self.handshaken:
-                self._handshake()
-            else:
-                self._flush()
-                if not self.closed:
-                    self._read()
-        except (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError):
-            pass
-        except (ssl.SSLError, wire.WireError) as error:
-            self._turn_away(error)
+            data = self._sock.recv(_READ_SIZE) if events & READ else None
+        except BlockingIOError:
+            data = None
         except OSError as error:
             self._over(error)
-
-    def _handshake(self) -> None:
-        try:
-            self._sock.do_handshake()
-        except ssl.SSLWantReadError:
-            self._loop.change(self._sock, READ)
             return
-        except ssl.SSLWantWriteError:
-            self._loop.change(self._sock, WRITE)
-            return
-        self.handshaken = True
-        self._loop.change(self._sock, READ)
-        self._on_open(self._sock.getpeercert() or {})
-        if not self.closed:
-            self._flush()
-
-    def _read(self) -> None:
-        data = self._sock.recv(_READ_SIZE)
-        if not data:
+        if data == b"":
             self._over(None)
+        elif not self._finishing:
+            self._advance(data or b"")
+
+    def _advance(self, data: bytes) -> None:
+        """What the other side has sent, through TLS, into frames."""
+        self._received.write(data)
+        try:
+            if not self._handshaken:
+                self._tls.do_handshake()
+                self._opened()
+            while self._open():
+                for frame in self._decoder.feed(self._tls.read(_READ_SIZE)):
+                    if self._open():
+                        self._on_frame(frame)
+        except ssl.SSLWantReadError:
+            self._flush()
+        except ssl.SSLZeroReturnError:
+            self._over(None)
+        except (ssl.SSLError, wire.WireError) as error:
+            self._turn_away(error)
+
+    def _opened(self) -> None:
+        self._handshaken = True
+        self._on_open(self._tls.getpeercert() or {})
+        if self._early and not self._finishing:
+            self._tls.write(self._early)
+            self._early.clear()
+        self._flush()
+
+    def _open(self) -> bool:
+        return not (self.closed or self._finishing)
+
+    def _turn_away(self, reason: BaseException) -> None:
+        """The other side is no peer: let OpenSSL's alert, or our own word, arrive before the end."""
+        if not self._open():
             return
-        for frame in self._decoder.feed(data):
-            self._on_frame(frame)
-            if self.closed or self._finishing:
-                return
+        if self._handshaken and isinstance(reason, wire.WireError):
+            other = isinstance(reason, wire.OtherVersion)
+            self._tls.write(
+                wire.refused(wire.Refusal.VERSION if other else wire.Refusal.PROTOCOL, str(reason))
+            )
+        self.finish()
+        self._on_end(reason)
 
     def _flush(self) -> None:
+        if self.closed:
+            return
+        self._unsent += self._sealed.read()
         try:
             while self._unsent:
                 del self._unsent[: self._sock.send(self._unsent)]
-        except (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError):
+        except BlockingIOError:
             self._loop.change(self._sock, READ | WRITE)
             return
         except OSError as error:
@@ -133,38 +155,10 @@ class Channel:
         if self._finishing:
             self._half_close()
 
-    def _linger(self) -> None:
-        self._finishing = True
-        self._loop.call_in(_LINGER_S, self.close)
-
-    def _turn_away(self, reason: BaseException) -> None:
-        """The other side is no peer. OpenSSL has sent its alert, or we say what is wrong: let it arrive."""
-        if self._finishing:
-            self.close()
-            return
-        self._unsent.clear()
-        if self.handshaken and isinstance(reason, wire.WireError):
-            other = isinstance(reason, wire.OtherVersion)
-            self._unsent += wire.refused(
-                wire.Refusal.VERSION if other else wire.Refusal.PROTOCOL, str(reason)
-            )
-        self._linger()
-        self._flush()
-        self._on_end(reason)
-
     def _half_close(self) -> None:
         """End our direction and wait for theirs: closing with bytes unread sends a reset, which eats the last word."""
         try:
             self._sock.shutdown(socket.SHUT_WR)
-        except OSError:
-            self.close()
-
-    def _discard(self) -> None:
-        try:
-            if not self._sock.recv(_READ_SIZE):
-                self.close()
-        except (BlockingIOError, ssl.SSLWantReadError):
-            pass
         except OSError:
             self.close()
 

@@ -124,19 +124,15 @@ class Leader:
     def _receive(self, sock: socket.socket, address: str) -> None:
         guest = _Guest(address, self._loop.now())
         sock.settimeout(0)
-        try:
-            guest.channel = Channel(
-                self._loop,
-                sock,
-                self._context,
-                server_side=True,
-                on_open=lambda certificate: setattr(guest, "certificate", certificate),
-                on_frame=lambda frame: self._heard(guest, frame),
-                on_end=lambda reason: self._ended(guest, reason),
-            )
-        except OSError as error:
-            self._stranger(guest, told(error))
-            return
+        guest.channel = Channel(
+            self._loop,
+            sock,
+            self._context,
+            server_side=True,
+            on_open=lambda certificate: setattr(guest, "certificate", certificate),
+            on_frame=lambda frame: self._heard(guest, frame),
+            on_end=lambda reason: self._ended(guest, reason),
+        )
         self._waiting[guest] = None
         guest.timer = self._loop.call_in(self._plan.hello_timeout_s, lambda: self._silent(guest))
         if len(self._waiting) > self._most_waiting:

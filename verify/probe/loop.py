@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import heapq
 import selectors
+import socket
 import time
 from typing import Any, Callable
 
@@ -72,6 +73,13 @@ class Loop:
         """Forget everything; the files stay as they are."""
         self._selector.close()
         self._timers.clear()
+
+    def close_all(self) -> None:
+        """Forget everything, and close every socket that is still watched."""
+        for key in list(self._selector.get_map().values()):
+            if isinstance(key.fileobj, socket.socket):
+                key.fileobj.close()
+        self.close()
 
     def _once(self, at_most_s: float) -> None:
         while self._timers and self._timers[0].call is None:

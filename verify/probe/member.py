@@ -119,20 +119,15 @@ class Member:
             self._again(os.strerror(code).lower())
             return
         self._dialling = None
-        try:
-            channel = Channel(
-                self._loop,
-                sock,
-                self._context,
-                server_side=False,
-                on_open=self._opened,
-                on_frame=self._frame,
-                on_end=self._ended,
-            )
-        except OSError as error:
-            self._again(told(error))
-            return
-        self._channel = channel
+        self._channel = Channel(
+            self._loop,
+            sock,
+            self._context,
+            server_side=False,
+            on_open=self._opened,
+            on_frame=self._frame,
+            on_end=self._ended,
+        )
 
     def _opened(self, certificate: Mapping[str, Any]) -> None:
         expected = self._plan.seats[0].spiffe_id

@@ -1,0 +1,207 @@
+"""The whole road on the lab, walked with the commands that the two roles type, and what must hold afterwards."""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inventory.errors import OtherSide
+from inventory.model import HostKey
+from inventory.reach import open_session
+from tests.require import need_command
+
+
+@dataclass(frozen=True, slots=True)
+class Lab:
+    """A running lab and the environment in which the roles' commands work."""
+
+    environ: dict[str, str]
+
+    def run(self, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+        program = Path(sys.executable).with_name(words[0])
+        return subprocess.run(
+            [program, *words[1:]],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=180,
+            stdin=subprocess.DEVNULL,
+            env={**self.environ, **more},
+        )
+
+    def ask(self, *words: str) -> Any:
+        done = self.run(*words, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.environ["MUSTER_SITE"]).parent
+
+    def node(self, name: str) -> Any:
+        return self.ask("node-inventory", "show", name)["node"]
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    need_command("ssh-keygen")
+    state = tmp_path_factory.mktemp("state")
+    empty = Lab({**os.environ, "XDG_STATE_HOME": str(state), "HOME": str(state)})
+    try:
+        up = empty.run("node-lab", "up")
+        assert up.returncode == 0, up.stderr
+        lines = empty.run("node-lab", "env").stdout.splitlines()
+        settings = dict(shlex.split(line)[1].split("=", 1) for line in lines)
+        yield Lab({**empty.environ, **settings})
+    finally:
+        down = empty.run("node-lab", "down")
+    assert down.returncode == 0, down.stderr
+
+
+@pytest.fixture(scope="module")
+def road(lab: Lab) -> Lab:
+    """gpu-01 has walked the whole road."""
+    for words in (
+        ("provision-node", "gpu-01", "--profile", "small", "--yes"),
+        ("onboard-node", "gpu-01", "--yes"),
+    ):
+        done = lab.run(*words)
+        assert done.returncode == 0, done.stderr
+    return lab
+
+
+def test_the_lab_sets_just_what_the_roles_need(lab: Lab) -> None:
+    lines = lab.run("node-lab", "env").stdout.splitlines()
+
+    assert [line.split("=")[0] for line in lines] == [
+        "export MUSTER_SITE",
+        "export MUSTER_INVENTORY",
+        "export MUSTER_CA_DIR",
+        "export MUSTER_PASSPHRASE_FILE",
+        "export MUSTER_SSH_KEY",
+    ]
+
+
+def test_the_node_is_in_service_and_its_history_tells_the_road(road: Lab) -> None:
+    states = [event["after"] for event in road.ask("node-inventory", "history", "gpu-01")["events"]]
+
+    assert road.node("gpu-01")["state"] == "in-service"
+    assert [state for state, before in zip(states, [None, *states], strict=False) if state != before] == [
+        "provisioning",
+        "awaiting-identity",
+        "onboarding",
+        "awaiting-verification",
+        "verifying",
+        "in-service",
+    ]
+
+
+def test_every_command_typed_again_changes_nothing(road: Lab) -> None:
+    before = (road.node("gpu-01"), (road.folder / "ca" / "audit.jsonl").read_bytes())
+    again = [
+        road.ask("provision-node", "gpu-01", "--profile", "small", "--yes")["nodes"][0],
+        road.ask("onboard-node", "gpu-01", "--yes")["nodes"][0],
+    ]
+
+    assert [node["changed"] for node in again] == [False, False]
+    assert (road.node("gpu-01"), (road.folder / "ca" / "audit.jsonl").read_bytes()) == before
+
+
+def test_infra_can_no_longer_log_in_to_the_node_and_the_holder_can(road: Lab) -> None:
+    node = road.node("gpu-01")
+    status = road.ask("node-lab", "status")
+    if status["backend"] != "namespaces":
+        pytest.skip("a node with an authorized_keys file of its own: run the tests as root")
+    pins = [HostKey(key["type"], key["base64"]) for key in node["host_keys"]]
+    where = {"host": node["address"]["ip"], "port": node["ssh_port"], "user": node["user"], "host_keys": pins}
+
+    with open_session(**where, key_file=Path(road.environ["MUSTER_SSH_KEY"])) as session:
+        assert session.run("sudo -n true", timeout_s=20).exit_status != 0 or node["user"] == "root"
+    with pytest.raises(OtherSide, match="refused the login"):
+        open_session(**where, key_file=road.folder / "id_infra")
+
+
+def test_status_lists_the_vm_and_the_node_behind_it(road: Lab) -> None:
+    status = road.ask("node-lab", "status")
+    vm = next(vm for vm in status["vms"] if vm["name"] == "gpu-01")
+
+    assert status["running"] is True
+    assert vm["vmid"] == road.node("gpu-01")["vmid"]
+    assert vm["node"]["alive"] is True
+    assert vm["node"]["address"] == road.node("gpu-01")["address"]["ip"]
+
+
+def test_infra_believes_the_holders_receipt(road: Lab) -> None:
+    done = road.run("provision-node", "gpu-01", "--profile", "small", "--yes")
+
+    assert done.returncode == 0
+    assert "holder@lab" in done.stderr
+
+
+def test_the_passphrase_and_the_token_are_in_no_output_and_in_no_audit(road: Lab) -> None:
+    secrets = [
+        Path(road.environ["MUSTER_PASSPHRASE_FILE"]).read_text().strip(),
+        (road.folder / "pve.token").read_text().strip().partition("=")[2],
+    ]
+    outputs = [
+        road.run("provision-node", "gpu-01", "--profile", "small", "--yes", "-v"),
+        road.run("onboard-node", "gpu-01", "--yes", "-v"),
+        road.run("node-ca", "status", "--json"),
+    ]
+    told = (
+        "".join(done.stdout + done.stderr for done in outputs)
+        + (road.folder / "ca" / "audit.jsonl").read_text()
+    )
+
+    assert all(secrets)
+    assert not [secret for secret in secrets if secret in told]
+
+
+def test_a_ticket_travels_as_a_file_to_a_holder_with_a_record_of_his_own(road: Lab, tmp_path: Path) -> None:
+    made = road.run(
+        "provision-node", "gpu-02", "--profile", "small", "--yes", "--ticket-out", str(tmp_path / "ticket")
+    )
+    assert made.returncode == 0, made.stderr
+    own = f"sqlite:///{tmp_path / 'holder.db'}"
+    done = road.run(
+        "onboard-node", "--ticket", str(tmp_path / "ticket"), "--yes", "--json", MUSTER_INVENTORY=own
+    )
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)["nodes"][0]
+
+    assert result["state"] == "in-service"
+    assert result["verification"]["ranks"] == 8
+    assert road.node("gpu-02")["state"] == "awaiting-identity"
+
+
+def test_a_node_whose_identity_was_taken_away_does_not_pass_again(road: Lab) -> None:
+    node = road.node("gpu-01")
+    pins = [HostKey(key["type"], key["base64"]) for key in node["host_keys"]]
+    folder = next(
+        line.split("dir: ")[1].split(",")[0].strip('"')
+        for line in (road.folder / "ca" / "policy.yaml").read_text().splitlines()
+        if line.startswith("install:")
+    )
+    with open_session(
+        host=node["address"]["ip"],
+        port=node["ssh_port"],
+        user=node["user"],
+        host_keys=pins,
+        key_file=Path(road.environ["MUSTER_SSH_KEY"]),
+    ) as session:
+        moved = session.run(f"cd {folder} && mv current/key.pem current/key.away", timeout_s=20)
+        assert moved.exit_status == 0, moved.stderr
+        done = road.run("verify-node", "gpu-01", "--json")
+        session.run(f"cd {folder} && mv current/key.away current/key.pem", timeout_s=20)
+
+    assert done.returncode == 5, done.stderr
+    assert road.node("gpu-01")["state"] == "verify-failed"
+    assert road.run("verify-node", "gpu-01").returncode == 0
+    assert road.node("gpu-01")["state"] == "in-service"

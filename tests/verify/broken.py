@@ -1,0 +1,145 @@
+"""The probe with one part broken on purpose: each break must make a scenario fail."""
+
+import os
+import socket
+import ssl
+import sys
+import time
+from typing import Any
+
+from verify.probe.engine import Engine
+from verify.probe.leader import Leader
+from verify.probe.loop import Loop
+from verify.probe.main import main
+from verify.probe.member import Member
+from verify.probe.rank import Parts
+from verify.probe.wire import Frame
+
+from .names import SPIFFE_ID
+
+STARTED = "import sys; sys.path.insert(0, {root!r}); from tests.verify.broken import run; run({name!r})"
+
+
+class ServesEarly(Engine):
+    """Listens from the start."""
+
+    def __init__(self, loop: Loop, *, ranks: int) -> None:
+        super().__init__(loop, ranks=ranks)
+        super().serve()
+
+    def serve(self) -> None:
+        """It does already."""
+
+
+class NeverServes(Engine):
+    """Does not listen at all."""
+
+    def serve(self) -> None:
+        """Not even after GO."""
+
+
+class Deaf(Leader):
+    """Does not notice that a rank is gone."""
+
+    def _lost(self, *_: Any) -> None:
+        """Who cares."""
+
+
+class GoesWithout(Leader):
+    """Gives GO at the deadline, whoever is missing."""
+
+    def _missed(self) -> None:
+        self._on_go()
+        self._on_event({"event": "go"})
+
+
+class BlamesAnother(Leader):
+    """Names the wrong rank."""
+
+    def _missed(self) -> None:
+        self._seats.free(1)
+        super()._missed()
+
+
+class SeatsAnyone(Leader):
+    """Asks nobody for a certificate."""
+
+    def __init__(
+        self, loop: Loop, listener: socket.socket, context: ssl.SSLContext, *others: Any, **named: Any
+    ) -> None:
+        context.verify_mode = ssl.CERT_NONE
+        super().__init__(loop, listener, context, *others, **named)
+
+    def _greet(self, guest: Any, frame: Frame) -> None:
+        guest.certificate = {"subjectAltName": (("URI", SPIFFE_ID),)}
+        super()._greet(guest, frame)
+
+
+class OneAtATime(Leader):
+    """Waits for one connection's first byte before it takes the next."""
+
+    def _accept(self, _events: int) -> None:
+        self._listener.settimeout(0)
+        try:
+            sock, address = self._listener.accept()
+        except BlockingIOError:
+            return
+        sock.settimeout(6.0)
+        try:
+            sock.recv(1, socket.MSG_PEEK)
+        except OSError:
+            return
+        self._receive(sock, str(address))
+
+
+class AlsoListens(Member):
+    """Listens, which only rank 0 may."""
+
+    def __init__(self, *others: Any, **named: Any) -> None:
+        self.own = socket.create_server(("127.0.0.1", 0))
+        super().__init__(*others, **named)
+
+
+def third_never_starts(*others: Any, **named: Any) -> Member:
+    """Rank 3 ends before it has said a word."""
+    if others[4] == 3:
+        os._exit(0)
+    return Member(*others, **named)
+
+
+def second_hangs_at_the_end(*others: Any, **named: Any) -> Member:
+    """Rank 2 does not end with the others."""
+    if others[4] == 2:
+        named["on_over"] = lambda _outcome: time.sleep(60)
+    return Member(*others, **named)
+
+
+BROKEN = {
+    "nothing": Parts(),
+    "serves-early": Parts(engine=ServesEarly),
+    "never-serves": Parts(engine=NeverServes),
+    "deaf": Parts(leader=Deaf),
+    "goes-without": Parts(leader=GoesWithout),
+    "blames-another": Parts(leader=BlamesAnother),
+    "seats-anyone": Parts(leader=SeatsAnyone),
+    "one-at-a-time": Parts(leader=OneAtATime),
+    "also-listens": Parts(member=AlsoListens),
+    "third-never-starts": Parts(member=third_never_starts),
+    "second-hangs": Parts(member=second_hangs_at_the_end),
+}
+
+
+def run(name: str) -> None:
+    """Be the probe, with `name` broken; a file opened for writing ends it at once."""
+    sys.addaudithook(_nothing_is_written)
+    main(BROKEN[name])
+
+
+def _nothing_is_written(event: str, arguments: tuple[Any, ...]) -> None:
+    if (
+        event == "open"
+        and arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+        and arguments[0] != os.devnull
+    ):
+        os.write(2, f"opened {arguments[0]} for writing\n".encode())
+        os._exit(99)

@@ -1,0 +1,4 @@
+"""Who the tests' node is."""
+
+NODE = "gpu-01"
+SPIFFE_ID = f"spiffe://lab.example/node/{NODE}"
