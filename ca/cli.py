@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from inventory.command import (
+    CaDir,
     DryRun,
     Json,
     NoColour,
     NoInput,
+    PassphraseFile,
     Quiet,
     Verbose,
     Version,
@@ -44,19 +46,6 @@ app = new_app(
     """
 )
 
-CaDir = Annotated[
-    Path | None,
-    typer.Option("--ca-dir", envvar="MUSTER_CA_DIR", metavar="DIR", help="The authority's folder."),
-]
-PassphraseFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--passphrase-file",
-        envvar="MUSTER_PASSPHRASE_FILE",
-        metavar="FILE",
-        help="Holds the passphrase (- for stdin); else it is asked for.",
-    ),
-]
 Target = Annotated[str, typer.Argument(metavar="SERIAL|NAME", help="A serial number, or a node's name.")]
 
 

@@ -25,7 +25,7 @@ class Layout:
     @property
     def root(self) -> Path:
         """The root's certificate: what nodes trust."""
-        return self.folder / "root.pem"
+        return self.folder / ROOT_CERTIFICATE
 
     @property
     def issuing(self) -> Path:
@@ -70,6 +70,7 @@ class Layout:
 
 
 ROOT_KEY = "root-key.json"
+ROOT_CERTIFICATE = "root.pem"
 
 
 def check_folder(folder: Path) -> None:

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from ca.judge import judge_authority
 from ca.keystore import Kdf, write_key
-from ca.layout import ROOT_KEY, Layout
+from ca.layout import ROOT_CERTIFICATE, ROOT_KEY, Layout
 from ca.ledger import Ledger
 from ca.policy import Policy
 from ca.profile import BACKDATE, MAX_COMMON_NAME, fingerprint, issuing, pem, root
@@ -24,6 +24,7 @@ from inventory.errors import BadFile, BadInput, Refused
 from inventory.files import sync_folder, write_whole
 
 DEFAULT_ORGANISATION = "Muster"
+_TAKEN_AWAY = (ROOT_KEY, ROOT_CERTIFICATE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +84,13 @@ def make_authority(
         if beside is not None and beside.exists():  # else the rename was done, and all of it stays
             shutil.rmtree(beside, ignore_errors=True)
             if away is not None:
-                (away / ROOT_KEY).unlink(missing_ok=True)
+                for name in _TAKEN_AWAY:
+                    (away / name).unlink(missing_ok=True)
         if isinstance(error, OSError):
             raise Refused(
                 "no authority was made",
                 why=f"{error.filename or ca_dir}: {error.strerror or error}",
-                next_step="mend that, then run the command again; nothing was left behind",
+                next_step="mend that, then run the command again; nothing of it was left behind",
             ) from error
         raise
     sync_folder(ca_dir.parent)
@@ -131,7 +133,7 @@ def _write_keys(pair: _Pair, issuing_file: Path, away: Path, passphrases: Secret
         kdf=passphrases.kdf,
     )
     away.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_whole(away / "root.pem", pem(pair.root), mode=0o644)
+    write_whole(away / ROOT_CERTIFICATE, pem(pair.root), mode=0o644)
     write_key(
         away / ROOT_KEY,
         pair.root_key.key,
@@ -155,7 +157,8 @@ def look_before(ca_dir: Path, *, policy_file: Path, root_out: Path | None, organ
             why=f"an organisation's name has 1 to {MAX_COMMON_NAME} octets, all printable",
             next_step="pass another --organisation",
         )
-    there = [place for place in (ca_dir, root_out and root_out / ROOT_KEY) if place and _exists(place)]
+    places = [ca_dir, *(root_out / name for name in _TAKEN_AWAY if root_out)]
+    there = [place for place in places if _exists(place)]
     if there:
         raise Refused(
             "no authority was made",

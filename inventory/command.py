@@ -42,7 +42,7 @@ CaDir = Annotated[
         "--ca-dir",
         envvar="MUSTER_CA_DIR",
         metavar="DIR",
-        help="The authority's folder (see docs for the default).",
+        help="The authority's folder.",
     ),
 ]
 PassphraseFile = Annotated[
@@ -51,7 +51,7 @@ PassphraseFile = Annotated[
         "--passphrase-file",
         envvar="MUSTER_PASSPHRASE_FILE",
         metavar="FILE",
-        help="Read the passphrase from this file; '-' is stdin.",
+        help="Holds the passphrase (- for stdin); else it is asked for.",
     ),
 ]
 SshKey = Annotated[

@@ -20,7 +20,7 @@ _PLAIN_PROGRESS_EVERY_S = 10.0
 
 def printable(text: str) -> str:
     """`text` without what could steer a terminal: control characters become visible escapes."""
-    return "".join(c if c == "\n" or c.isprintable() else repr(c)[1:-1] for c in text)
+    return "".join(c if c in "\n\t" or c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 class Waiting:

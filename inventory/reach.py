@@ -121,7 +121,7 @@ class Remote:
         return Result(status, bytes(self._pending[:MAX_OUTPUT]), bytes(self._stderr[:MAX_OUTPUT]))
 
     def kill(self) -> None:
-        """Close the channel; the node's sshd then ends the command."""
+        """Close the channel: the command sees the end of its stdin, and OpenSSH leaves it to act on that."""
         self._channel.close()
 
     def _drain(self, *, cap: bool = False) -> bool:

@@ -1,13 +1,12 @@
 """Proxmox over its API, by proxmoxer, which no other module imports; TLS is always verified."""
 
-import contextlib
 import hashlib
 import json
 import logging
 import re
 import socket
 import ssl
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -248,37 +247,37 @@ class Proxmox:
         return self._call(method, path, **params)["data"]
 
     def _call(self, method: str, path: tuple[str | int, ...], **params: Any) -> Any:  # noqa: ANN401 - JSON
-        what = f"{method} /{'/'.join(map(str, path))}"
-        with self._our_errors(what, write=method != "GET"):
-            verb = {"GET": self._api.get, "POST": self._api.post, "PUT": self._api.put}[method]
-            return verb(*path, **{key: value for key, value in params.items() if value is not None})
+        """One request.
 
-    @contextlib.contextmanager
-    def _our_errors(self, what: str, *, write: bool) -> Iterator[None]:
-        """Proxmoxer's and requests' exceptions, turned into ours."""
+        Its failure is raised outside of the handlers, so that no trace of it, with the token in its headers and
+        the socket under it, hangs on the error.
+        """
+        what = f"{method} /{'/'.join(map(str, path))}"
+        verb = {"GET": self._api.get, "POST": self._api.post, "PUT": self._api.put}[method]
+        write = method != "GET"
         try:
-            yield
+            return verb(*path, **{key: value for key, value in params.items() if value is not None})
         except ResourceException as error:
-            raise self._answered(what, error, write=write) from None
+            failure: MusterError = self._answered(what, error, write=write)
         except requests.exceptions.SSLError as error:
-            raise self._not_trusted(error) from None
+            failure = self._not_trusted(error)
         except (requests.exceptions.ConnectTimeout, requests.exceptions.ProxyError) as error:
-            raise self._unreachable(error) from None
+            failure = self._unreachable(error)
         except requests.exceptions.ConnectionError as error:
             # Refused and unresolved names come from the connecting; all else may have come after the sending.
-            if write and "NewConnectionError" not in repr(error) and "NameResolutionError" not in repr(error):
-                raise _unanswered(what, "the connection broke") from None
-            raise self._unreachable(error) from None
+            sent = "NewConnectionError" not in repr(error) and "NameResolutionError" not in repr(error)
+            failure = (
+                _unanswered(what, "the connection broke") if write and sent else self._unreachable(error)
+            )
         except requests.exceptions.Timeout:
-            if write:
-                raise _unanswered(what, "no answer in time") from None
-            raise Unreachable(
+            slow = Unreachable(
                 f"{what} had no answer", why="the time is over", next_step="run the command again"
-            ) from None
+            )
+            failure = _unanswered(what, "no answer in time") if write else slow
         except (requests.exceptions.RequestException, OSError, ValueError) as error:
-            raise OtherSide(
-                f"{what} failed", why=str(error) or type(error).__name__, next_step="run the command again"
-            ) from None
+            why = str(error) or type(error).__name__
+            failure = OtherSide(f"{what} failed", why=why, next_step="run the command again")
+        raise failure
 
     def _answered(self, what: str, error: ResourceException, *, write: bool) -> MusterError:
         status = int(error.status_code)

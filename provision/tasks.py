@@ -41,7 +41,7 @@ class Tools:
     sleep: Callable[[float], None] = time.sleep
 
     def tries(self, timeout_s: float) -> Iterator[None]:
-        """Turns of a poll, with growing pauses between them, until the time is over; at least two."""
+        """Turns of a poll, with growing pauses between them, until the time is over; at least one."""
         deadline = self.clock() + timeout_s
         pause = _FIRST_PAUSE_S
         yield

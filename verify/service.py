@@ -6,19 +6,23 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from inventory.agent_config import AgentConfig
 from inventory.command import need
 from inventory.console import Console
 from inventory.errors import BadInput, MusterError, NotVerified, Refused
 from inventory.model import Node, State
-from inventory.store import Store
-from inventory.ticket import Receipt
 from verify import events
 from verify.local import LocalExec
 from verify.report import NodeReport, covered
 from verify.runner import Exec, Findings, Order, run_probe
 from verify.scenarios import NAMES
+
+if TYPE_CHECKING:
+    # for their names alone: `--local` runs on nodes, where a record and its database are nobody's business
+    from inventory.agent_config import AgentConfig
+    from inventory.store import Store
+    from inventory.ticket import Receipt
 
 RANKS = 8
 MAX_RANKS = 512
@@ -64,7 +68,7 @@ class Wish:
         return self.scenarios == NAMES
 
 
-def over_ssh(receipt: Receipt, ssh_key: Path) -> AbstractContextManager[Exec]:
+def over_ssh(receipt: "Receipt", ssh_key: Path) -> AbstractContextManager[Exec]:
     """A session to the receipt's node, pinned to the receipt's host keys.
 
     Raises:
@@ -84,13 +88,13 @@ def over_ssh(receipt: Receipt, ssh_key: Path) -> AbstractContextManager[Exec]:
 
 
 def verify_node(
-    receipt: Receipt,
+    receipt: "Receipt",
     *,
     ssh_key: Path,
-    store: Store | None,
+    store: "Store | None",
     console: Console,
     wish: Wish | None = None,
-    reach: Callable[[Receipt, Path], AbstractContextManager[Exec]] = over_ssh,
+    reach: "Callable[[Receipt, Path], AbstractContextManager[Exec]]" = over_ssh,
 ) -> NodeReport:
     """Verify the node of a believed receipt, and move it in the record when it is on it.
 
@@ -115,7 +119,7 @@ def verify_node(
 
 
 def verify_local(
-    config: AgentConfig, *, console: Console, wish: Wish | None = None, file: Path
+    config: "AgentConfig", *, console: Console, wish: Wish | None = None, file: Path
 ) -> NodeReport:
     """Verify this very machine from its agent's own `file`, with this interpreter; no record is kept here."""
     identity = config.identity
@@ -133,7 +137,7 @@ def verify_local(
     return run.judged(findings, ())
 
 
-def unfound(name: str, error: MusterError, wish: Wish, store: Store) -> NodeReport:
+def unfound(name: str, error: MusterError, wish: Wish, store: "Store") -> NodeReport:
     """The report of a node that nothing led to; the record is left as it is."""
     node = store.get(name)
     return NodeReport(
@@ -151,7 +155,7 @@ class _Run:
     """One verification of one node, and the node's way through the record."""
 
     def __init__(
-        self, name: str, wish: Wish, store: Store | None, console: Console, *, command: str | None = None
+        self, name: str, wish: Wish, store: "Store | None", console: Console, *, command: str | None = None
     ) -> None:
         self._command = command or f"verify-node {name}"
         self.name, self.wish, self._store, self._console = name, wish, store, console
@@ -274,7 +278,7 @@ class _Run:
         return None if node is None else str(node.state)
 
 
-def _check_receipt(receipt: Receipt) -> None:
+def _check_receipt(receipt: "Receipt") -> None:
     if receipt.kind == "decommissioned":
         raise Refused(
             f"{receipt.node} was not verified",
@@ -292,7 +296,7 @@ def _files(folder: str) -> dict[str, str | None]:
     }
 
 
-def _against_receipt(findings: Findings, receipt: Receipt) -> tuple[str, ...]:
+def _against_receipt(findings: Findings, receipt: "Receipt") -> tuple[str, ...]:
     """What the node shows, set against what the security holder signed."""
     facts, faults = findings.identity, []
     if facts.fault is None:

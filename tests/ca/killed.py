@@ -26,11 +26,11 @@ def killed_at(authority: Authority, step: int, *, after: bool) -> bool:
     if child == 0:
         seen = itertools.count(1)
 
-        def fatal(descriptor: "FileDescriptorLike") -> None:
+        def fatal(fd: "FileDescriptorLike") -> None:
             here = next(seen) == step
             if here and not after:
                 os.kill(os.getpid(), signal.SIGKILL)
-            fsync(descriptor)
+            fsync(fd)
             if here:
                 os.kill(os.getpid(), signal.SIGKILL)
 
@@ -48,6 +48,7 @@ def examined(authority: Authority) -> dict[str, Any]:
     stored = {file.stem for file in authority.layout.issued.glob("[!.]*.pem")}
     unknown = stored - {record.serial for record in found.records()}
     before = str(newest.standing) if newest else "nothing"
+    warned = any("announced and not issued" in text for text in found.warnings(NOW))
     issue(found, now=NOW)
     again = reopened(authority)
     return {
@@ -56,7 +57,7 @@ def examined(authority: Authority) -> dict[str, Any]:
         "why": again.find(newest.serial).why if newest else None,
         "stored but unknown": sorted(unknown),
         "open": len(again.open_intents),
-        "warned": any("announced and not issued" in text for text in found.warnings(NOW)),
+        "warned": warned,
     }
 
 

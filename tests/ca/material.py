@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from ca.authority import Authority, Issued
 from ca.keystore import Kdf
 from ca.policy import Policy
-from ca.signer import Signer
+from ca.signer import KeySigner, Signer
 from inventory.document import loads
 from inventory.model import HostKey
 
@@ -103,3 +103,25 @@ def host_key(number: int = 1) -> HostKey:
     kind = b"ssh-ed25519"
     blob = len(kind).to_bytes(4, "big") + kind + (32).to_bytes(4, "big") + bytes([number]) * 32
     return HostKey("ssh-ed25519", base64.b64encode(blob).decode())
+
+
+def kinds(authority: Authority) -> list[str]:
+    lines = authority.layout.audit.read_text().splitlines()
+    return [json.loads(line)["kind"] for line in lines]
+
+
+class BrokenToken:
+    """A signer that fails, or signs something else, as a token may."""
+
+    def __init__(self, right: KeySigner, *, fails: bool) -> None:
+        self.right = right
+        self.fails = fails
+
+    @property
+    def public_key(self) -> ec.EllipticCurvePublicKey:
+        return self.right.public_key
+
+    def sign(self, data: bytes) -> bytes:
+        if self.fails:
+            raise RuntimeError("token removed")
+        return self.right.sign(data + b"!")

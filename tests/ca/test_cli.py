@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
+from ca import show
 from ca.profile import fingerprint
-from tests.ca.material import node_key, policy_text, request
+from tests.ca.material import NOW, new_authority, node_key, policy_text, request
 
 _RUN = "import sys; sys.argv[0] = 'node-ca'; from ca.cli import main; main()"
 _RUN_MANY = """
@@ -78,26 +79,34 @@ def node_ca(
     return Done(done.returncode, done.stdout, done.stderr)
 
 
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A folder with an authority that the command itself made, and a request; and what it said."""
+
+    folder: Path
+    said: Done
+
+
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with an authority made by the command itself, and one request."""
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     place = tmp_path_factory.mktemp("cli")
     (place / "policy.yaml").write_text(policy_text())
     (place / "passphrase").write_text(f"{SECRET}\n")
     (place / "passphrase").chmod(0o600)
     (place / "node.csr").write_bytes(request())
-    made = node_ca(
-        "init",
-        *("--policy", str(place / "policy.yaml"), "--passphrase-file", str(place / "passphrase")),
-        *("--root-passphrase-file", "-", "--root-out", str(place / "usb"), "--json"),
+    said = node_ca(
+        *("init", "--policy", str(place / "policy.yaml"), "--passphrase-file", str(place / "passphrase")),
+        *("--root-passphrase-file", "-", "--root-out", str(place / "usb")),
         folder=place,
         stdin="another\n",
     )
-    assert made.code == 0, made.err
-    assert made.document["root_key"] == str(place / "usb" / "root-key.json")
-    assert re.fullmatch("[0-9a-f]{64}", str(made.document["fingerprint_sha256"]))
-    assert "take" in made.err
-    return place
+    assert said.code == 0, said.err
+    return Made(place, said)
+
+
+@pytest.fixture(scope="module")
+def folder(made: Made) -> Path:
+    return made.folder
 
 
 def test_help_says_everything_in_eighty_columns(tmp_path: Path) -> None:
@@ -112,25 +121,26 @@ def test_the_version_is_one_line(tmp_path: Path) -> None:
     assert re.fullmatch(r"node-ca \S+\n", node_ca("--version", folder=tmp_path).out)
 
 
-def test_a_new_authority_tells_its_fingerprint_and_what_to_take_away(tmp_path: Path) -> None:
-    (tmp_path / "policy.yaml").write_text(policy_text())
-    made = node_ca(
-        "init",
-        "--policy",
-        str(tmp_path / "policy.yaml"),
-        "--passphrase-file",
-        "-",
-        folder=tmp_path,
-        stdin="x\n",
-    )
+def test_a_new_authority_tells_its_fingerprint_and_what_to_take_away(made: Made) -> None:
+    rows = dict(line.split("\t") for line in made.said.out.splitlines())
+    root = x509.load_pem_x509_certificate((made.folder / "ca" / "root.pem").read_bytes())
 
-    assert made.code == 0
-    rows = dict(line.split("\t") for line in made.out.splitlines())
-    root = x509.load_pem_x509_certificate((tmp_path / "ca" / "root.pem").read_bytes())
     assert rows["root SHA-256"] == fingerprint(root)
-    assert rows["folder"] == str(tmp_path / "ca")
-    assert f"take {tmp_path / 'ca' / 'root-take-away'} away" in made.err
-    assert "warning: the root's key is still on this host" in made.err
+    assert rows["folder"] == str(made.folder / "ca")
+    assert rows["root key"] == str(made.folder / "usb" / "root-key.json")
+    assert f"take {made.folder / 'usb'} away" in made.said.err
+    assert "warning: the root's key is still on this host" in made.said.err
+
+
+def test_a_new_authority_as_json_says_the_same(tmp_path: Path) -> None:
+    authority = new_authority(tmp_path)
+
+    said = show.made(authority, NOW)
+
+    assert said["fingerprint_sha256"] == authority.fingerprint_sha256
+    assert said["root_key"] == str(tmp_path / "ca" / "root-take-away" / "root-key.json")
+    assert said["not_after"] == "2029-11-29T11:50:00Z"
+    assert len(said["warnings"]) == 1
 
 
 def test_an_authority_is_never_made_over_another(folder: Path) -> None:
@@ -271,7 +281,7 @@ def test_the_passphrase_is_on_no_command_line_and_in_no_childs_environment(
     spy = tmp_path / "bin" / "openssl"
     spy.parent.mkdir()
     spy.write_text(
-        f"#!/bin/sh\n{{ cat /proc/[0-9]*/cmdline; env; }} >> {tmp_path}/seen 2>/dev/null\nexit 0\n"
+        f"#!/bin/sh\ncat /proc/[0-9]*/cmdline >> {tmp_path}/seen 2>/dev/null\nenv >> {tmp_path}/given\nexit 0\n"
     )
     spy.chmod(0o700)
     (folder / "other.csr").write_bytes(request(node_key()))
@@ -285,10 +295,10 @@ def test_the_passphrase_is_on_no_command_line_and_in_no_childs_environment(
 
     assert told.code == 0, told.err
     assert told.out.startswith("-----BEGIN CERTIFICATE-----\n")
-    seen = (tmp_path / "seen").read_bytes()
+    seen, given = (tmp_path / "seen").read_bytes(), (tmp_path / "given").read_bytes()
     assert b"gpu-05" in seen
-    assert SECRET.encode() not in seen
-    assert b"MUSTER_" not in seen
+    assert SECRET.encode() not in seen + given
+    assert b"MUSTER_" not in given
     assert SECRET not in told.out + told.err
 
 

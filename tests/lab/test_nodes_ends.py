@@ -22,7 +22,15 @@ from inventory.model import HostKey
 from inventory.reach import Session, open_session
 from lab.hidden import hidden_directories, outermost
 from lab.nodes import choose
-from tests.lab.nodes_kit import REPOSITORY, claimed_prefix, make_backend, processes_with, said
+from tests.lab.nodes_kit import (
+    REPOSITORY,
+    claimed_prefix,
+    make_backend,
+    make_login,
+    node_spec,
+    processes_with,
+    said,
+)
 from tests.require import need, need_command, need_root
 
 NOBODY = 65534
@@ -146,6 +154,28 @@ def test_disks_lie_in_memory_where_the_state_directory_cannot_hold_them(tmp_path
         assert any("in memory" in sentence for sentence in made.told["not_real"])
         assert made.told["host_keys"] == first["host_keys"]
     assert str(tmp_path) not in every_mount()
+
+
+@pytest.mark.parametrize(("kind", "where"), [("sshd", "/var/lib"), ("bwrap", "/usr/local")])
+def test_a_lab_that_lies_where_nodes_can_look_is_hidden_from_them(kind: str, where: str) -> None:
+    need_root()
+    with (
+        claimed_prefix() as prefix,
+        tempfile.TemporaryDirectory(prefix="muster-test-", dir=where) as folder,
+    ):
+        secret = Path(folder, "secret")
+        secret.write_text("secret")
+        login = make_login(Path(folder))
+        backend = make_backend(kind, Path(folder, "nodes"), prefix)
+        try:
+            node = backend.boot(node_spec(backend, login, prefix))
+
+            assert node.read_file("/etc/hostname")
+            for place in (secret, login.key_file):
+                with pytest.raises(FileNotFoundError):
+                    node.read_file(str(place))
+        finally:
+            backend.close()
 
 
 @pytest.mark.parametrize("kind", ["best", "plain"])

@@ -84,7 +84,7 @@ class OneAtATime(Leader):
             sock, address = self._listener.accept()
         except BlockingIOError:
             return
-        sock.settimeout(6.0)
+        sock.settimeout(3.5)
         try:
             sock.recv(1, socket.MSG_PEEK)
         except OSError:

@@ -7,18 +7,22 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from inventory.console import Console
+from inventory.errors import BadInput, Refused
 from inventory.model import Address, HostKey, Node, State
 from inventory.reach import open_session
 from inventory.store import Store
 from inventory.ticket import Receipt, sign_receipt
 from tests.sshd import ADDRESS, Sshd, keygen, sshd
-from verify import events
+from verify import events, receipts, service
 from verify.artefact import command, stdin_for
+from verify.cli import app
 from verify.probe.tls import Identity
 
 from .identities import Authority, authority, identity, leaf_of, root_fingerprint
@@ -96,19 +100,23 @@ def test_a_faulty_agent_file_is_told_with_its_line(tmp_path: Path) -> None:
     assert "agent.yaml:2:1" in done.err
 
 
-def test_the_shape_of_a_replica_comes_from_the_servers_file(good: Identity, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("model", "ranks"), [("big", 6), ("one", 2)])
+def test_the_shape_of_a_replica_comes_from_the_servers_file(
+    good: Identity, tmp_path: Path, capsys: pytest.CaptureFixture[str], model: str, ranks: int
+) -> None:
     server = tmp_path / "server.yaml"
     server.write_text(
         "models:\n"
         '  - {name: big, source: "hf://a/b", engine: sim, nnodes: 2, tensor_parallel: 2, pipeline_parallel: 3}\n'
         '  - {name: one, source: "hf://a/b", engine: sim}\n'
     )
-    asked = ("--local", "--config", agent_yaml(tmp_path, good), "--dry-run", "--json", "--server", server)
-    big, one = verify_node(*asked, "--model", "big"), verify_node(*asked, "--model", "one")
+    config = agent_yaml(tmp_path, good)
+    words = ["--local", "--config", config, "--dry-run", "--json", "--server", server, "--model", model]
+    app([str(word) for word in words], standalone_mode=False)
+    seen = capsys.readouterr()
 
-    assert big.document["ranks"] == 6
-    assert one.document["ranks"] == 2
-    assert "one has nobody to meet" in one.err
+    assert json.loads(seen.out)["ranks"] == ranks
+    assert ("one has nobody to meet" in seen.err) is (model == "one")
 
 
 @pytest.mark.parametrize(
@@ -129,13 +137,21 @@ def test_the_shape_of_a_replica_comes_from_the_servers_file(good: Identity, tmp_
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )
-def test_wrong_usage_exits_2_with_advice_and_an_empty_stdout(
-    tmp_path: Path, words: tuple[str, ...], text: str
+def test_wrong_usage_is_told_with_advice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], text: str
 ) -> None:
-    done = verify_node(*words, MUSTER_CA_DIR=str(tmp_path))
+    monkeypatch.setenv("MUSTER_CA_DIR", str(tmp_path))
+    with pytest.raises(BadInput) as refused:
+        app(list(words), standalone_mode=False)
+
+    assert text in f"{refused.value} {refused.value.next_step}"
+
+
+def test_wrong_usage_exits_2_with_an_empty_stdout() -> None:
+    done = verify_node(NODE, "--ranks", "1")
 
     assert (done.status, done.out) == (2, "")
-    assert text in done.err
+    assert "one rank alone has nobody to meet" in done.err
 
 
 # -- over SSH --------------------------------------------------------------------------------------------------------
@@ -215,36 +231,52 @@ def test_a_node_is_verified_over_ssh_and_goes_into_service(site: Site) -> None:
 
 def test_a_node_with_another_host_key_gets_nothing(site: Site, tmp_path: Path) -> None:
     other = HostKey.from_line(keygen(tmp_path / "other").with_suffix(".pub").read_text())
-    site.sign(replace(site.receipt, host_keys=(other,)))
-    done = verify_node(NODE, "--json", **site.environment())
+    done = service.verify_node(
+        replace(site.receipt, host_keys=(other,)),
+        ssh_key=site.server.login_key,
+        store=None,
+        console=Console(quiet=True, stdout=StringIO(), stderr=StringIO()),
+    )
 
-    assert done.status == 4
-    assert "not the machine it should be" in done.document["nodes"][0]["error"]["what"]
+    assert done.exit_code == 4
+    assert done.error is not None
+    assert "not the machine it should be" in done.error.what
 
 
-def test_a_receipt_that_somebody_else_signed_is_refused_before_any_connection(
-    site: Site, tmp_path: Path
-) -> None:
+def found(site: Site, **other: Any) -> Receipt:
+    facts: dict[str, Any] = {
+        "file": None,
+        "ca_dir": site.ca_dir,
+        "signers": None,
+        "ssh_key": site.server.login_key,
+    }
+    return receipts.find(NODE, **{**facts, **other})
+
+
+def test_a_receipt_that_the_holder_signed_is_believed(site: Site) -> None:
+    assert found(site) == site.receipt
+
+
+def test_a_receipt_that_somebody_else_signed_is_refused(site: Site, tmp_path: Path) -> None:
     site.sign(site.receipt, key=keygen(tmp_path / "mallory"))
-    done = verify_node(NODE, **site.environment())
 
-    assert (done.status, done.out) == (3, "")
-    assert "the receipt is not believed" in done.err
+    with pytest.raises(Refused, match="the receipt is not believed"):
+        found(site)
 
 
 def test_a_receipt_with_one_byte_changed_is_refused(site: Site) -> None:
     file = site.sign(site.receipt)
     file.write_text(file.read_text().replace('"ssh_port":', '"ssh_port": ', 1))
 
-    assert verify_node(NODE, **site.environment()).status == 3
+    with pytest.raises(Refused, match="the receipt is not believed"):
+        found(site)
 
 
 def test_the_receipt_of_another_node_is_refused(site: Site) -> None:
     file = site.sign(replace(site.receipt, node="gpu-02"))
-    done = verify_node(NODE, "--receipt", file, **site.environment())
 
-    assert done.status == 3
-    assert "it is for gpu-02" in done.err
+    with pytest.raises(Refused, match="it is for gpu-02"):
+        found(site, file=file)
 
 
 def test_whose_receipts_count_can_be_said(site: Site, tmp_path: Path) -> None:
@@ -252,11 +284,23 @@ def test_whose_receipts_count_can_be_said(site: Site, tmp_path: Path) -> None:
     site.sign(site.receipt, key=holder)
     signers = tmp_path / "signers"
     signers.write_text(f"holder {holder.with_suffix('.pub').read_text()}")
-    done = verify_node(NODE, "--receipt-signers", signers, "--dry-run", **site.environment())
 
-    assert done.status == 0, done.err
-    assert f"port {site.server.port}" in done.out
-    assert "nothing was run" in done.err
+    assert found(site, signers=signers) == site.receipt
+
+
+def test_the_public_key_need_not_lie_beside_the_private_one(site: Site, tmp_path: Path) -> None:
+    alone = tmp_path / "alone"
+    alone.write_bytes(site.server.login_key.read_bytes())
+    alone.chmod(0o600)
+
+    assert found(site, ssh_key=alone) == site.receipt
+
+
+def test_a_refused_receipt_exits_3_before_any_connection(site: Site, tmp_path: Path) -> None:
+    site.sign(site.receipt, key=keygen(tmp_path / "mallory"))
+    done = verify_node(NODE, **site.environment())
+
+    assert (done.status, done.out) == (3, "")
 
 
 def test_of_several_nodes_each_is_told_and_the_worst_decides(site: Site) -> None:

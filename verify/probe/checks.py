@@ -53,9 +53,11 @@ def _files(identity: Identity, facts: dict[str, Any]) -> None:
     mode = stat.S_IMODE(about.st_mode)
     facts["key_mode"] = f"{mode:04o}"
     facts["key_owner"] = user_name(about.st_uid)
-    facts["ca_fingerprints"] = [
-        hashlib.sha256(ssl.PEM_cert_to_DER_cert(block)).hexdigest() for block in _PEM.findall(bundle)
-    ]
+    try:
+        roots = [ssl.PEM_cert_to_DER_cert(block) for block in _PEM.findall(bundle)]
+    except ValueError as error:
+        raise IdentityFault(f"{identity.ca_file} holds what is no certificate: {error}") from error
+    facts["ca_fingerprints"] = [hashlib.sha256(root).hexdigest() for root in roots]
     if mode & 0o077:
         facts["notes"].append(f"the key's mode is {mode:04o}, 0600 is expected: others can read it")
     if about.st_uid != os.geteuid():

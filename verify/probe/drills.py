@@ -325,13 +325,15 @@ def _shown(answer: Answer) -> str:
 
 def _listeners(replica: Replica, wanted: set[int], when: str) -> str:
     """Empty when rank 0 listens on exactly these ports and nobody else on any."""
-    for rank, view in sorted(replica.ranks.items()):
-        try:
-            found = listening.ports(view.pid)
-        except OSError as error:
-            raise CannotJudge(f"/proc does not tell which ports rank {rank} listens on: {error}") from error
-        if found != (wanted if rank == 0 else set()):
-            return f"{when} rank {rank} listens on {sorted(found) or 'no port'}"
+    views = list(replica.ranks.values())
+    try:
+        listens = listening.ports([view.pid for view in views])
+    except OSError as error:
+        raise CannotJudge(f"/proc does not tell which ports the ranks listen on: {error}") from error
+    for view in views:
+        found = listens[view.pid]
+        if found != (wanted if view.rank == 0 else set()):
+            return f"{when} rank {view.rank} listens on {sorted(found) or 'no port'}"
     return ""
 
 
@@ -341,7 +343,7 @@ def _end_well(replica: Replica) -> str:
         replica.stop()
     except OSError as error:
         return f"rank 0 takes no orders: {os.strerror(error.errno or 0)}"
-    if not replica.wait(lambda: replica.all_ended, _ENDING_S):
+    if not replica.wait(lambda: replica.all_ended, _ENDING_S + 0.02 * len(replica.ranks)):
         running = [view.rank for view in replica.ranks.values() if view.status is None]
         return f"told to stop, ranks {running} still run"
     for view in replica.ranks.values():
@@ -352,7 +354,7 @@ def _end_well(replica: Replica) -> str:
 
 def _all_told(replica: Replica, rank: int, causes: set[str], *, but: set[int]) -> str:
     """Empty when every process has ended and each rank was told the cause and whose fault it was."""
-    if not replica.wait(lambda: replica.all_ended, _ENDING_S):
+    if not replica.wait(lambda: replica.all_ended, _ENDING_S + 0.02 * len(replica.ranks)):
         running = [view.rank for view in replica.ranks.values() if view.status is None]
         return f"ranks {running} still run although the replica has failed"
     for view in replica.ranks.values():

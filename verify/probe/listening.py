@@ -8,14 +8,19 @@ _LISTEN = "0A"
 _TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
 
 
-def ports(pid: int) -> set[int]:
-    """The ports that `pid` listens on.
+def ports(pids: list[int]) -> dict[int, set[int]]:
+    """The ports that each of these processes listens on.
 
     Raises:
         OSError: /proc does not tell, so nothing is known.
     """
-    sockets = _sockets(pid)
-    found = set()
+    known = _listening()
+    return {pid: {known[inode] for inode in _sockets(pid) if inode in known} for pid in pids}
+
+
+def _listening() -> dict[str, int]:
+    """Inode to port, of every listening TCP socket of this network namespace."""
+    found = {}
     for table in _TABLES:
         try:
             with open(table, encoding="ascii") as lines:
@@ -25,9 +30,7 @@ def ports(pid: int) -> set[int]:
                 continue
             raise
         # columns of proc_net_tcp.rst: 1 local address:port in hex, 3 state, 9 inode
-        found |= {
-            int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == _LISTEN and row[9] in sockets
-        }
+        found.update({row[9]: int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == _LISTEN})
     return found
 
 

@@ -1,0 +1,71 @@
+"""The signer's port: whatever holds a key may sign a certificate, and gives away nothing else."""
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.utils import Prehashed
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+from ca.making import Secrets
+from ca.profile import root
+from ca.signer import KeySigner, _Borrowed, sign_certificate
+from tests.ca.material import CHEAP, NOW
+
+
+class Token:
+    """A signer that is not a key: it only counts, and has another sign."""
+
+    def __init__(self, curve: ec.EllipticCurve) -> None:
+        self._behind = KeySigner(ec.generate_private_key(curve))
+        self.signatures = 0
+
+    @property
+    def public_key(self) -> ec.EllipticCurvePublicKey:
+        return self._behind.public_key
+
+    def sign(self, data: bytes) -> bytes:
+        self.signatures += 1
+        return self._behind.sign(data)
+
+
+@pytest.mark.parametrize(
+    ("curve", "algorithm"),
+    [(ec.SECP256R1(), hashes.SHA256), (ec.SECP384R1(), hashes.SHA384)],
+    ids=["P-256", "P-384"],
+)
+def test_a_token_signs_certificates_with_the_hash_of_its_curve(
+    curve: ec.EllipticCurve, algorithm: type[hashes.HashAlgorithm]
+) -> None:
+    token = Token(curve)
+    builder = root(token.public_key, organisation="Lab", now=NOW, serial=1 << 99, backdate=timedelta(0))
+
+    certificate = sign_certificate(builder, token)
+
+    certificate.verify_directly_issued_by(certificate)
+    assert isinstance(certificate.signature_hash_algorithm, algorithm)
+    assert isinstance(certificate, x509.Certificate)
+    assert token.signatures == 1
+
+
+def test_a_borrowed_key_only_signs() -> None:
+    borrowed = _Borrowed(Token(ec.SECP256R1()))
+    forbidden: tuple[Callable[[], object], ...] = (
+        borrowed.private_numbers,
+        lambda: borrowed.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
+        lambda: borrowed.exchange(ec.ECDH(), borrowed.public_key()),
+        lambda: borrowed.sign(b"x" * 32, ec.ECDSA(Prehashed(hashes.SHA256()))),
+    )
+
+    for use in forbidden:
+        with pytest.raises(TypeError, match="sign"):
+            use()
+    assert (borrowed.key_size, borrowed.curve.name) == (256, "secp256r1")
+
+
+def test_secrets_are_not_shown() -> None:
+    assert repr(Secrets(b"one", b"two", CHEAP)) == "Secrets('***')"
+    assert "object at" not in repr(KeySigner(ec.generate_private_key(ec.SECP256R1())))
