@@ -195,17 +195,18 @@ class Making:
 
         patient: it was asked for just now, and may need a moment to appear.
         """
+        patience = self._tools.patience
         found = self._look_once()
+        if found == "cloning":
+            self._follow_noted("clone", f"the clone to VM {self._journal.node.vmid}", patience.clone_s)
+            found = self._look_once()
         if isinstance(found, MachineFound) or found == "foreign" or (found == "absent" and not patient):
             return found
-        patience = self._tools.patience
         began = self._tools.clock()
         what = f"VM {self._journal.node.vmid} to be whole"
         with self._tools.console.waiting(what, timeout_s=patience.clone_s) as waiting:
             for _ in self._tools.tries(patience.clone_s):
-                if found == "cloning":
-                    self._follow_noted("clone", f"the clone to {what}", patience.clone_s)
-                elif self._tools.clock() - began >= patience.lost_answer_s:
+                if found != "cloning" and self._tools.clock() - began >= patience.lost_answer_s:
                     return found
                 waiting.update(found)
                 with contextlib.suppress(Unreachable):

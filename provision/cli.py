@@ -22,6 +22,7 @@ from inventory.command import (
 )
 from inventory.console import Console
 from inventory.errors import BadInput
+from inventory.model import check_node_name
 
 HELP = """Make a node's VM on Proxmox, learn who it is, and sign a ticket for it.
 
@@ -141,6 +142,8 @@ def provision_node(
 def _check_usage(
     names: tuple[str, ...], *, plan_only: bool, detailed: bool, reissue: bool, out: Path | None
 ) -> None:
+    for name in names:
+        check_node_name(name)
     if detailed and not plan_only:
         raise BadInput(
             "--detailed-exitcode was not understood",

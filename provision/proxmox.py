@@ -230,13 +230,19 @@ class Proxmox:
         return found if isinstance(found, list) else None
 
     def read_file(self, host: str, vmid: int, path: str) -> str | None:
-        """A file of the guest, one of `guest.READABLE` only; None if it is not there or empty."""
+        """A file of the guest, one of `guest.READABLE` only; None if it is not there or empty.
+
+        Raises:
+            Unreachable: the agent does not answer at the moment.
+        """
         check_readable(path)
         try:
             answer = self._get("nodes", host, "qemu", vmid, "agent", "file-read", file=path)
         except _Answered as error:
             if error.status == 500 and _NO_FILE.search(error.text):
                 return None
+            if error.status == 500 and _NO_AGENT.search(error.text):
+                raise Unreachable(error.what, why=error.text, next_step=error.next_step) from None
             raise
         return answer.get("content") or None
 

@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from inventory.console import Console
@@ -70,7 +71,10 @@ def follow(tools: Tools, upid: str, what: str, *, timeout_s: float) -> tuple[str
         OtherSide: it did not end in time, or Proxmox does not know it.
     """
     state = "not asked yet"
-    with tools.console.waiting(what, timeout_s=timeout_s) as waiting:
+    with (
+        _told_that_it_goes_on(tools, upid, what),
+        tools.console.waiting(what, timeout_s=timeout_s) as waiting,
+    ):
         for _ in tools.tries(timeout_s):
             try:
                 status = tools.hypervisor.task(upid)
@@ -93,6 +97,15 @@ def follow(tools: Tools, upid: str, what: str, *, timeout_s: float) -> tuple[str
         why=f"{state}; its task {upid} goes on",
         next_step="look at the task in Proxmox; run the command again when it has ended",
     )
+
+
+@contextmanager
+def _told_that_it_goes_on(tools: Tools, upid: str, what: str) -> Iterator[None]:
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        tools.console.trouble(f"{what} goes on in Proxmox without us (task {upid})")
+        raise
 
 
 def _ended(tools: Tools, upid: str, what: str, outcome: str) -> tuple[str, ...]:

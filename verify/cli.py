@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from inventory.command import (
+    CaDir,
     DryRun,
     InventoryUrl,
     Json,
     NoColour,
     NoInput,
     Quiet,
+    SshKey,
     Verbose,
     Version,
     console_for,
@@ -59,15 +61,6 @@ Signers = Annotated[
     Path | None,
     typer.Option(
         "--receipt-signers", metavar="FILE", help="Whose receipts count (default: the SSH key's own)."
-    ),
-]
-CaDir = Annotated[
-    Path | None, typer.Option("--ca-dir", envvar="MUSTER_CA_DIR", metavar="DIR", help="The CA's directory.")
-]
-SshKey = Annotated[
-    Path | None,
-    typer.Option(
-        "--ssh-key", envvar="MUSTER_SSH_KEY", metavar="FILE", help="The key that logs in to the node."
     ),
 ]
 Ranks = Annotated[int | None, typer.Option("--ranks", metavar="N", help="How many ranks (default: 8).")]

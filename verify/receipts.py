@@ -1,21 +1,14 @@
 """Where verify-node finds a node: the signed receipt, believed only for the security holder's own key."""
 
-import os
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 
-from inventory.command import state_home
+from inventory.command import ca_folder
 from inventory.errors import BadInput, Refused
 from inventory.signature import public_key_line
 from inventory.ticket import RECEIPT_NAMESPACE, Receipt, read_receipt
 
 _MAX_BYTES = 65536
-
-
-def default_ca_dir(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where the CA's directory is when nobody says: `/var/lib/muster/ca` for root, else in the state directory."""
-    return Path("/var/lib/muster/ca") if os.geteuid() == 0 else state_home(environ) / "ca"
 
 
 def find(
@@ -30,7 +23,7 @@ def find(
         BadInput: there is no such file, or no public key beside `ssh_key`.
         Refused: it is not believed, or is another node's.
     """
-    place = file or (ca_dir or default_ca_dir()) / "receipts" / f"{name}.receipt"
+    place = file or ca_folder(ca_dir) / "receipts" / f"{name}.receipt"
     text = _read(place, name)
     if signers is not None:
         receipt, _ = read_receipt(text, signers=signers)

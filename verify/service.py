@@ -177,7 +177,7 @@ class _Run:
             raise Refused(
                 f"{self.name} was not verified",
                 why=f"the receipt is for VM {vm_uuid}, on record is VM {node.uuid}",
-                next_step=f"onboard-node {self.name}, which makes a new receipt",
+                next_step=f"onboard-node {self.name} with that VM's ticket, which makes a new receipt",
             )
 
     def begin(self, why: str) -> None:
@@ -245,7 +245,7 @@ class _Run:
 
     def _next(self, faults: Sequence[str], findings: Findings) -> str:
         if faults or findings.identity.fault:
-            return f"onboard-node {self.name} --renew, which installs a new identity and makes a new receipt"
+            return f"ask infra for a new ticket (provision-node {self.name} --reissue-ticket), then onboard it again"
         failed = next(result.name for result in findings.scenarios if not result.ok)
         return f"look at the node, then run {self._command} --scenario {failed} -v"
 

@@ -236,10 +236,15 @@ def test_a_table_on_a_pipe_is_one_record_a_line(place: Place) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--plan", "--reissue-ticket"], ["--detailed-exitcode"], ["--ticket-out", "/nowhere/at/all", "gpu-02"]],
-    ids=["plan and reissue", "exit code of no plan", "two tickets into one file"],
+    [
+        ["--plan", "--reissue-ticket"],
+        ["--detailed-exitcode"],
+        ["--ticket-out", "/nowhere/at/all", "gpu-02"],
+        ["GPU_2", "--yes"],
+    ],
+    ids=["plan and reissue", "exit code of no plan", "two tickets into one file", "no node's name"],
 )
-def test_contradicting_flags_are_wrong_usage(place: Place, arguments: list[str]) -> None:
+def test_what_cannot_be_meant_is_wrong_usage(place: Place, arguments: list[str]) -> None:
     done = place.run("gpu-01", *arguments)
 
     assert done.returncode == 2

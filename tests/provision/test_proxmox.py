@@ -215,6 +215,13 @@ def test_an_absent_file_is_none(proxmox: Proxmox, place: Place) -> None:
     assert proxmox.read_file("pve1", 9000, "/etc/machine-id") is None
 
 
+def test_an_agent_that_falls_silent_is_not_an_absent_file(proxmox: Proxmox, place: Place) -> None:
+    place.pve.fail("GET", "/agent/file-read", 500, "QEMU guest agent is not running")
+
+    with pytest.raises(Unreachable, match="agent is not running"):
+        proxmox.read_file("pve1", 9000, "/etc/machine-id")
+
+
 def test_a_file_that_is_not_listed_is_refused_before_any_request(proxmox: Proxmox, place: Place) -> None:
     with pytest.raises(Refused):
         proxmox.read_file("pve1", 9000, "/etc/shadow")

@@ -131,6 +131,17 @@ def test_it_says_what_it_waits_for_before_it_waits() -> None:
     assert stderr.getvalue() == "waiting for the clone of template 9000 (at most 7200 s)\n"
 
 
+def test_who_interrupts_the_wait_is_told_that_the_task_goes_on() -> None:
+    class Interrupted(Answers):
+        def task(self, _upid: str) -> TaskStatus | None:
+            raise KeyboardInterrupt
+
+    stderr = io.StringIO()
+    with pytest.raises(KeyboardInterrupt):
+        follow(tools(Interrupted("OK"), stderr), UPID, "the clone", timeout_s=60)
+    assert f"the clone goes on in Proxmox without us (task {UPID})" in stderr.getvalue()
+
+
 def test_a_log_that_cannot_be_read_does_not_hide_the_failure() -> None:
     class NoLog(Answers):
         def task_log(self, _upid: str) -> tuple[str, ...]:

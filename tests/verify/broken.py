@@ -53,6 +53,14 @@ class GoesWithout(Leader):
         self._on_event({"event": "go"})
 
 
+class GivesUpEarly(Leader):
+    """Has no patience at all."""
+
+    def __init__(self, *others: Any, **named: Any) -> None:
+        super().__init__(*others, **named)
+        self._loop.call_in(0.3, self._missed)
+
+
 class BlamesAnother(Leader):
     """Names the wrong rank."""
 
@@ -120,6 +128,7 @@ BROKEN = {
     "never-serves": Parts(engine=NeverServes),
     "deaf": Parts(leader=Deaf),
     "goes-without": Parts(leader=GoesWithout),
+    "gives-up-early": Parts(leader=GivesUpEarly),
     "blames-another": Parts(leader=BlamesAnother),
     "seats-anyone": Parts(leader=SeatsAnyone),
     "one-at-a-time": Parts(leader=OneAtATime),

@@ -43,10 +43,8 @@ class Recording(LocalExec):
 
     def __init__(self) -> None:
         self.process: LocalProcess | None = None
-        self.command = ""
 
     def start(self, command: str) -> LocalProcess:
-        self.command = command
         self.process = super().start(command)
         return self.process
 

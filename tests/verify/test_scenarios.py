@@ -67,6 +67,7 @@ def test_nothing_broken_passes_in_the_harness_that_breaks_things(good: Identity)
         ("never-serves", "gate", "/health after GO: refused"),
         ("also-listens", "gate", "before GO rank 1 listens on"),
         ("goes-without", "missing-rank", "GO came although rank 2 was never started"),
+        ("gives-up-early", "missing-rank", "long before its deadline"),
         ("blames-another", "missing-rank", "rank 2 was never started, and the leader says"),
         ("deaf", "killed-rank", "the leader has not noticed"),
         ("seats-anyone", "stranger", "strangers were counted: TLS without a certificate"),

@@ -291,7 +291,7 @@ def test_an_identity_that_is_not_the_receipts_does_not_pass(
     assert done.exit_code == ExitCode.VERIFICATION
     assert done.error is not None
     assert why in done.error.why
-    assert "onboard-node gpu-01 --renew" in done.error.next_step
+    assert "provision-node gpu-01 --reissue-ticket" in done.error.next_step
 
 
 @pytest.mark.parametrize(

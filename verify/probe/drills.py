@@ -158,6 +158,8 @@ def missing_rank(stage: Stage) -> Finding:
             return _fail(f"{took:.3f} s later the run still waits; its deadline was {deadline_s:.3f} s")
         if over["cause"] != "deadline" or over["missing"] != [missing]:
             return _fail(f"rank {missing} was never started, and the leader says: {over['text']}")
+        if took < 0.9 * deadline_s:
+            return _fail(f"it gave up at {took:.3f} s, long before its deadline of {deadline_s:.3f} s")
         if not ask(replica.api_port, "/health", timeout_s=_ASK_S).refused:
             return _fail("the API answers although the replica never assembled")
         fault = _all_told(replica, missing, {"deadline"}, but={missing})

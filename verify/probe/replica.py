@@ -36,10 +36,6 @@ class Rank:
         """The first event of that name, if there was one."""
         return next((event for event in self.events if event.get("event") == name), None)
 
-    def count(self, name: str) -> int:
-        """How many events of that name there were."""
-        return sum(event.get("event") == name for event in self.events)
-
     @property
     def end(self) -> str:
         """How its process ended, in words."""
