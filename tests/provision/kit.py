@@ -14,18 +14,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from inventory.console import Console
+from inventory.errors import MusterError
+from inventory.model import State
 from inventory.store import Store
 from provision.api_token import read_token
 from provision.cli import main
 from provision.proxmox import Proxmox
-from provision.road import Road
+from provision.road import Made, Road
 from provision.spec import load_site
 from provision.tasks import Patience, Tools
 
 SECRET = "5f2c1a34-9a1e-4e0f-8f6e-6d0f6f4f7a11"  # noqa: S105 - made up
 TOKEN_ID = "muster@pve!t"  # noqa: S105 - a name
 FINISHED = json.dumps({"v1": {"datasource": "DataSourceNoCloud", "errors": []}})
+CLONE = ("POST", "/nodes/pve1/qemu/9000/clone")
+CONFIG = ("PUT", "/nodes/pve1/qemu/100/config")
+RESIZE = ("PUT", "/nodes/pve1/qemu/100/resize")
+START = ("POST", "/nodes/pve1/qemu/100/status/start")
 WRITES = frozenset({"POST", "PUT", "DELETE"})
 
 
@@ -186,3 +194,18 @@ class Place:
             agent_s=1.5, cloud_init_s=1.5, no_cloud_init_s=0.2, host_keys_s=1, lost_answer_s=1
         )
         return Road(site, self.store, Tools(proxmox, Console(quiet=True), patience))
+
+
+def make(road: Road, name: str = "gpu-01") -> Made:
+    return road.carry_out(road.prepare(name, profile=None))
+
+
+def failure(place: Place, name: str = "gpu-01") -> MusterError:
+    with pytest.raises(MusterError) as caught:
+        make(place.road(), name)
+    return caught.value
+
+
+def state(place: Place, name: str = "gpu-01") -> State | None:
+    node = place.store.get(name)
+    return node.state if node else None

@@ -13,12 +13,7 @@ import pytest
 from inventory.model import State
 from inventory.store import utc_now
 from inventory.ticket import read_ticket
-from tests.provision.kit import SECRET, Place
-
-CLONE = ("POST", "/nodes/pve1/qemu/9000/clone")
-CONFIG = ("PUT", "/nodes/pve1/qemu/100/config")
-RESIZE = ("PUT", "/nodes/pve1/qemu/100/resize")
-START = ("POST", "/nodes/pve1/qemu/100/status/start")
+from tests.provision.kit import CLONE, CONFIG, RESIZE, SECRET, START, Place
 
 
 def node_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
