@@ -9,29 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from inventory.command import (
-    CaDir,
-    DryRun,
-    Json,
-    NoColour,
-    NoInput,
-    PassphraseFile,
-    Quiet,
-    Verbose,
-    Version,
-    Yes,
-    ask,
-    ca_folder,
-    console_for,
-    need,
-    new_app,
-    run,
-)
+from inventory.command import ask, ca_folder, need, run
+from inventory.console import Console
 from inventory.errors import BadInput, Refused
+from inventory.options import CaDir, DryRun, PassphraseFile, Yes, new_app, verb
 
 if TYPE_CHECKING:
     from ca.authority import Authority
-    from inventory.console import Console
 
 app = new_app(
     """A private authority for nodes, kept in one folder and away from the network.
@@ -60,12 +44,7 @@ class Reason(StrEnum):
     PRIVILEGE_WITHDRAWN = "privilege-withdrawn"
 
 
-@app.callback()
-def _common(*, version: Version = False) -> None:
-    pass
-
-
-@app.command()
+@verb(app, "init")
 def init(
     *,
     policy: Annotated[
@@ -87,11 +66,7 @@ def init(
         str, typer.Option("--organisation", metavar="NAME", help="Stands in the authority's own names.")
     ] = "Muster",
     dry_run: DryRun = False,
-    json_output: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = 0,
-    no_input: NoInput = False,
-    no_color: NoColour = False,
+    console: Console,
 ) -> None:
     """Make root and issuing authority in a new folder.
 
@@ -102,7 +77,6 @@ def init(
     from ca.authority import Authority
     from ca.making import look_before
 
-    console = console_for(json_output=json_output, quiet=quiet, verbose=verbose, no_color=no_color)
     folder = ca_folder(ca_dir)
     look_before(folder, policy_file=policy, root_out=root_out, organisation=organisation)
     if dry_run:
@@ -110,10 +84,10 @@ def init(
         console.say(f"would make an authority in {folder} from {policy}; nothing was changed")
         return
     _one_stdin(passphrase_file, root_passphrase_file)
-    secret = _passphrase(passphrase_file, twice=True, no_input=no_input)
+    secret = _passphrase(passphrase_file, twice=True, no_input=console.no_input)
     root_secret = None
     if root_passphrase_file is not None:
-        root_secret = _passphrase(root_passphrase_file, what="the root key", no_input=no_input)
+        root_secret = _passphrase(root_passphrase_file, what="the root key", no_input=console.no_input)
     authority = Authority.create(
         folder,
         policy_file=policy,
@@ -129,15 +103,11 @@ def init(
     _warn(console, authority)
 
 
-@app.command()
+@verb(app, "status")
 def status(
     *,
     ca_dir: CaDir = None,
-    json_output: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = 0,
-    no_input: NoInput = False,  # noqa: ARG001 - nothing is asked here
-    no_color: NoColour = False,
+    console: Console,
 ) -> None:
     """Verify folder and audit, and show how they stand.
 
@@ -146,14 +116,13 @@ def status(
     need("onboard", "cryptography")
     from ca import show
 
-    console = console_for(json_output=json_output, quiet=quiet, verbose=verbose, no_color=no_color)
     authority = _open(ca_dir)
     console.document(show.status(authority, _now()))
     console.table(show.FIELDS, [*show.status_rows(authority, _now())])
     _warn(console, authority)
 
 
-@app.command()
+@verb(app, "issue")
 def issue(
     *,
     csr: Annotated[Path, typer.Option("--csr", metavar="FILE", help="The node's request (- for stdin).")],
@@ -177,11 +146,7 @@ def issue(
     passphrase_file: PassphraseFile = None,
     yes: Yes = False,
     dry_run: DryRun = False,
-    json_output: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = 0,
-    no_input: NoInput = False,
-    no_color: NoColour = False,
+    console: Console,
 ) -> None:
     """Certify a request that was carried here by hand.
 
@@ -193,7 +158,6 @@ def issue(
     from ca import show
     from ca.request import read_file
 
-    console = console_for(json_output=json_output, quiet=quiet, verbose=verbose, no_color=no_color)
     _one_stdin(csr, passphrase_file)
     show.refuse_to_overwrite(out)
     authority, request = _open(ca_dir), read_file(csr)
@@ -212,8 +176,8 @@ def issue(
         console.document({"dry_run": True, "would_issue": show.grant(asked)})
         console.say("nothing was signed")
         return
-    _agree(console, f"certify {name}?", yes=yes, no_input=no_input)
-    signer = authority.unlock(_passphrase(passphrase_file, no_input=no_input))
+    _agree(console, f"certify {name}?", yes=yes)
+    signer = authority.unlock(_passphrase(passphrase_file, no_input=console.no_input))
     issued = authority.issue(
         request,
         node=name,
@@ -228,18 +192,14 @@ def issue(
     _warn(console, authority)
 
 
-@app.command("list")
+@verb(app, "list")
 def list_certificates(
     *,
     node: Annotated[
         str | None, typer.Option("--node", metavar="NAME", help="Only those of this node.")
     ] = None,
     ca_dir: CaDir = None,
-    json_output: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = 0,
-    no_input: NoInput = False,  # noqa: ARG001 - nothing is asked here
-    no_color: NoColour = False,
+    console: Console,
 ) -> None:
     """List every certificate, oldest first.
 
@@ -248,7 +208,6 @@ def list_certificates(
     need("onboard", "cryptography")
     from ca import show
 
-    console = console_for(json_output=json_output, quiet=quiet, verbose=verbose, no_color=no_color)
     authority = _open(ca_dir)
     records = authority.records(node)
     console.document({"certificates": [record.to_json(_now()) for record in records]})
@@ -256,16 +215,12 @@ def list_certificates(
     _warn(console, authority)
 
 
-@app.command()
+@verb(app, "show")
 def show(
     target: Target,
     *,
     ca_dir: CaDir = None,
-    json_output: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = 0,
-    no_input: NoInput = False,  # noqa: ARG001 - nothing is asked here
-    no_color: NoColour = False,
+    console: Console,
 ) -> None:
     """Show all that is known of a certificate or a node.
 
@@ -274,7 +229,6 @@ def show(
     need("onboard", "cryptography")
     from ca import show as shown
 
-    console = console_for(json_output=json_output, quiet=quiet, verbose=verbose, no_color=no_color)
     authority = _open(ca_dir)
     records = authority.look_up(target)
     console.document({"certificates": [record.to_json(_now()) for record in records]})
@@ -282,7 +236,7 @@ def show(
     _warn(console, authority)
 
 
-@app.command()
+@verb(app, "revoke")
 def revoke(
     target: Target,
     *,
@@ -290,25 +244,20 @@ def revoke(
     ca_dir: CaDir = None,
     yes: Yes = False,
     dry_run: DryRun = False,
-    json_output: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = 0,
-    no_input: NoInput = False,
-    no_color: NoColour = False,
+    console: Console,
 ) -> None:
     """Revoke a certificate, or each live one of a node.
 
     Example: node-ca revoke gpu-07 --reason key-compromise
     """
     need("onboard", "cryptography")
-    console = console_for(json_output=json_output, quiet=quiet, verbose=verbose, no_color=no_color)
     authority = _open(ca_dir)
     found = authority.look_up(target)
     live = [record for record in found if record.live(_now())]
     for record in live:
         console.say(f"{'would revoke' if dry_run else 'revoking'} {record.serial} of {record.node}")
     if live and not dry_run:
-        _agree(console, f"revoke {len(live)}?", yes=yes, no_input=no_input)
+        _agree(console, f"revoke {len(live)}?", yes=yes)
         for record in live:
             authority.revoke(record.serial, reason=reason, now=_now(), actor=_actor())
     if not live:
@@ -351,12 +300,12 @@ def _one_stdin(*files: Path | None) -> None:
         )
 
 
-def _agree(console: "Console", question: str, *, yes: bool, no_input: bool) -> None:
-    if not ask(console, question, yes=yes, no_input=no_input):
+def _agree(console: Console, question: str, *, yes: bool) -> None:
+    if not ask(console, question, yes=yes):
         raise Refused("nothing was changed", why="the answer was no", next_step="nothing needs to be done")
 
 
-def _warn(console: "Console", authority: "Authority") -> None:
+def _warn(console: Console, authority: "Authority") -> None:
     for warning in authority.warnings(_now()):
         console.warn(warning)
 

@@ -5,18 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
-from inventory.command import (
-    InventoryUrl,
-    Json,
-    NoColour,
-    NoInput,
-    Quiet,
-    Verbose,
-    Version,
-    console_for,
-    new_app,
-    run,
-)
+from inventory.command import run
+from inventory.console import Console
+from inventory.options import InventoryUrl, new_app, verb
 
 app = new_app(
     """What is known of every node: its state, whose move it is, its history, its ticket.
@@ -33,20 +24,11 @@ app = new_app(
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The node's name.")]
 
 
-@app.callback()
-def _common(*, version: Version = False) -> None:
-    pass
-
-
-@app.command("list")
+@verb(app, "list")
 def list_nodes(
     *,
     inventory: InventoryUrl = None,
-    json_output: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = 0,
-    no_input: NoInput = False,  # noqa: ARG001 - nothing is asked here
-    no_color: NoColour = False,
+    console: Console,
 ) -> None:
     """List every node with its state and whose move it is.
 
@@ -55,7 +37,6 @@ def list_nodes(
     from inventory import show
     from inventory.store import Store
 
-    console = console_for(json_output=json_output, quiet=quiet, verbose=verbose, no_color=no_color)
     nodes = Store.open(inventory).all()
     console.document({"nodes": [show.summary(node) for node in nodes]})
     console.table(show.TITLES, [show.row(node) for node in nodes])
@@ -63,16 +44,12 @@ def list_nodes(
         console.say("no node is on record; provision-node NAME puts the first one there")
 
 
-@app.command("show")
+@verb(app, "show")
 def show_node(
     name: Name,
     *,
     inventory: InventoryUrl = None,
-    json_output: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = 0,
-    no_input: NoInput = False,  # noqa: ARG001 - nothing is asked here
-    no_color: NoColour = False,
+    console: Console,
 ) -> None:
     """Show all that is known of one node.
 
@@ -81,23 +58,18 @@ def show_node(
     from inventory import show
     from inventory.store import Store
 
-    console = console_for(json_output=json_output, quiet=quiet, verbose=verbose, no_color=no_color)
     node = show.need_node(Store.open(inventory), name)
     console.document({"node": show.whole(node)})
     for title, text in show.lines(node):
         console.data(f"{title}\t{text}")
 
 
-@app.command("history")
+@verb(app, "history")
 def history(
     name: Name,
     *,
     inventory: InventoryUrl = None,
-    json_output: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = 0,
-    no_input: NoInput = False,  # noqa: ARG001 - nothing is asked here
-    no_color: NoColour = False,
+    console: Console,
 ) -> None:
     """Show what happened to one node: when, who, where, from, to, why.
 
@@ -106,7 +78,6 @@ def history(
     from inventory import show
     from inventory.store import Store
 
-    console = console_for(json_output=json_output, quiet=quiet, verbose=verbose, no_color=no_color)
     store = Store.open(inventory)
     show.need_node(store, name)
     events: list[dict[str, Any]] = [show.event(event) for event in store.history(name)]
@@ -114,7 +85,7 @@ def history(
     console.table(show.EVENT_TITLES, [[str(value or "-") for value in event.values()] for event in events])
 
 
-@app.command("ticket")
+@verb(app, "ticket")
 def ticket(
     name: Name,
     *,
@@ -122,11 +93,7 @@ def ticket(
         Path | None, typer.Option("--output", "-o", help="Write the ticket to this file ('-' is stdout).")
     ] = None,
     inventory: InventoryUrl = None,
-    json_output: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = 0,
-    no_input: NoInput = False,  # noqa: ARG001 - nothing is asked here
-    no_color: NoColour = False,
+    console: Console,
 ) -> None:
     """Print the signed ticket of a node, to be carried to the CA host.
 
@@ -136,7 +103,6 @@ def ticket(
     from inventory.files import write_whole
     from inventory.store import Store
 
-    console = console_for(json_output=json_output, quiet=quiet, verbose=verbose, no_color=no_color)
     text = show.need_ticket(show.need_node(Store.open(inventory), name))
     console.document({"node": name, "ticket": text})
     if out is None or str(out) == "-":

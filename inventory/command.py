@@ -1,8 +1,6 @@
-"""What every command shares: its common options, its way out, its signals, its word on an absent extra."""
+"""What every command shares: its way out, its signals, its question, its word on an absent extra."""
 
 import importlib
-import importlib.metadata
-import inspect
 import os
 import signal
 import sys
@@ -11,87 +9,12 @@ import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, NoReturn
+from typing import NoReturn
 
 import typer
 
 from inventory.console import Console
-from inventory.errors import EXIT_MEANINGS, BadInput, ExitCode, MusterError
-
-DISTRIBUTION = "passmuster"
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No talk on stderr; errors and data stay.")]
-Verbose = Annotated[int, typer.Option("--verbose", "-v", count=True, help="More talk on stderr.")]
-NoInput = Annotated[bool, typer.Option("--no-input", help="Never ask; fail where a question would be.")]
-NoColour = Annotated[bool, typer.Option("--no-color", help="No colour, whatever the terminal says.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Answer the question before a change with yes.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Show what would be done; change nothing.")]
-InventoryUrl = Annotated[
-    str | None,
-    typer.Option(
-        "--inventory",
-        envvar="MUSTER_INVENTORY",
-        metavar="URL",
-        help="Where the record is (default: sqlite in the state directory).",
-    ),
-]
-CaDir = Annotated[
-    Path | None,
-    typer.Option(
-        "--ca-dir",
-        envvar="MUSTER_CA_DIR",
-        metavar="DIR",
-        help="The authority's folder.",
-    ),
-]
-PassphraseFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--passphrase-file",
-        envvar="MUSTER_PASSPHRASE_FILE",
-        metavar="FILE",
-        help="Holds the passphrase (- for stdin); else it is asked for.",
-    ),
-]
-SshKey = Annotated[
-    Path | None,
-    typer.Option(
-        "--ssh-key",
-        envvar="MUSTER_SSH_KEY",
-        metavar="FILE",
-        help="The holder's SSH key for nodes and receipts.",
-    ),
-]
-
-
-def exit_table() -> str:
-    """The exit codes, as every command's help ends."""
-    return "Exit codes: " + ", ".join(f"{int(code)} {text}" for code, text in EXIT_MEANINGS.items()) + "."
-
-
-def _print_version(wanted: bool) -> None:  # noqa: FBT001 - the signature typer calls
-    if wanted:
-        name = Path(sys.argv[0]).name
-        typer.echo(f"{name} {importlib.metadata.version(DISTRIBUTION)}")
-        raise typer.Exit
-
-
-Version = Annotated[
-    bool,
-    typer.Option("--version", callback=_print_version, is_eager=True, help="Print name and version."),
-]
-
-
-def new_app(help_text: str) -> typer.Typer:
-    """A command of the house: plain help, -h, no boxed tracebacks; `help_text` holds examples."""
-    return typer.Typer(
-        help=f"{inspect.cleandoc(help_text)}\n\n{exit_table()}",
-        no_args_is_help=True,
-        rich_markup_mode=None,
-        pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
+from inventory.errors import BadInput, ExitCode, MusterError
 
 
 def need(extra: str, *modules: str) -> None:
@@ -107,7 +30,7 @@ def need(extra: str, *modules: str) -> None:
             raise BadInput(
                 "this command lacks its libraries",
                 why=f"{absent.name} is not installed; it comes with the extra '{extra}'",
-                next_step=f"uv tool install '{DISTRIBUTION}[{extra}]'",
+                next_step=f"uv tool install 'passmuster[{extra}]'",
             ) from absent
 
 
@@ -119,7 +42,7 @@ def state_home(environ: Mapping[str, str] = os.environ) -> Path:
     return Path(environ.get("HOME") or Path.home()) / ".local/state/muster"
 
 
-def ask(console: Console, question: str, *, yes: bool, no_input: bool, flag: str = "--yes") -> bool:
+def ask(console: Console, question: str, *, yes: bool, flag: str = "--yes") -> bool:
     """Ask before a change: True for yes.
 
     Raises:
@@ -127,7 +50,7 @@ def ask(console: Console, question: str, *, yes: bool, no_input: bool, flag: str
     """
     if yes:
         return True
-    if no_input or not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if console.no_input or not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise BadInput(
             "nothing was changed",
             why="this asks before it changes something, and there is no terminal to ask on",
@@ -178,11 +101,6 @@ def _keep_traceback() -> str:
         out.writelines(traceback.format_tb(trace))
         out.write(f"{getattr(kind, '__name__', kind)}\n")
     return name
-
-
-def console_for(*, json_output: bool, quiet: bool, verbose: int, no_color: bool) -> Console:
-    """The console that a command's common options ask for."""
-    return Console(json_output=json_output, quiet=quiet, verbose=verbose, colour=False if no_color else None)
 
 
 def ca_folder(given: Path | None, environ: Mapping[str, str] = os.environ) -> Path:

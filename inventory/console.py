@@ -42,6 +42,7 @@ class Console:
         json_output: stdout is to be one JSON document, written by `document`.
         quiet: no talk; data, warnings and errors stay.
         verbose: how many -v were given; 1 shows `detail`.
+        no_input: nobody may be asked.
         colour: False switches colour off; None judges each stream (NO_COLOR, TERM=dumb, FORCE_COLOR).
     """
 
@@ -51,6 +52,7 @@ class Console:
         json_output: bool = False,
         quiet: bool = False,
         verbose: int = 0,
+        no_input: bool = False,
         colour: bool | None = None,
         stdout: IO[str] | None = None,
         stderr: IO[str] | None = None,
@@ -60,6 +62,7 @@ class Console:
         self.json_output = json_output
         self.quiet = quiet
         self.verbose = verbose
+        self.no_input = no_input
         self._out = self._rich(stdout or sys.stdout, colour=colour, environ=environ)
         self._err = self._rich(stderr or sys.stderr, colour=colour, environ=environ)
 

@@ -78,6 +78,10 @@ class MusterError(Exception):
         self.why = why
         self.next_step = next_step
 
+    def to_json(self) -> dict[str, str | int]:
+        """As --json shows it beside a node that failed."""
+        return {"what": self.what, "why": self.why, "next": self.next_step, "exit_code": int(self.exit_code)}
+
 
 class BadInput(MusterError):
     """Wrong usage, or a value that cannot be what was meant."""

@@ -4,17 +4,9 @@ from typing import Annotated
 
 import typer
 
-from inventory.command import (
-    Json,
-    NoColour,
-    NoInput,
-    Quiet,
-    Verbose,
-    Version,
-    console_for,
-    new_app,
-    run,
-)
+from inventory.command import run
+from inventory.console import Console
+from inventory.options import new_app, verb
 
 app = new_app(
     """A Proxmox host on this machine whose VMs are real nodes, with a site and a CA to try Muster on.
@@ -36,20 +28,11 @@ Backend = Annotated[
 ]
 
 
-@app.callback()
-def _common(*, version: Version = False) -> None:
-    pass
-
-
-@app.command("up")
+@verb(app, "up")
 def up(
     *,
     backend: Backend = None,
-    json_output: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = 0,
-    no_input: NoInput = False,  # noqa: ARG001 - nothing is asked here
-    no_color: NoColour = False,
+    console: Console,
 ) -> None:
     """Start the lab; it runs in the background until node-lab down.
 
@@ -58,7 +41,6 @@ def up(
     from lab import running
     from lab.demo import tell
 
-    console = console_for(json_output=json_output, quiet=quiet, verbose=verbose, no_color=no_color)
     with console.waiting("the lab", timeout_s=running.START_TIMEOUT_S):
         lab, fresh = running.up(running.default_places(), backend=backend)
     if not fresh:
@@ -68,14 +50,10 @@ def up(
     console.document({"running": True, **running.facts(lab)})
 
 
-@app.command("down")
+@verb(app, "down")
 def down(
     *,
-    json_output: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = 0,
-    no_input: NoInput = False,  # noqa: ARG001 - nothing is asked here
-    no_color: NoColour = False,
+    console: Console,
 ) -> None:
     """Stop the lab with all its nodes, and remove everything of it.
 
@@ -83,7 +61,6 @@ def down(
     """
     from lab import running
 
-    console = console_for(json_output=json_output, quiet=quiet, verbose=verbose, no_color=no_color)
     with console.waiting("the lab's end", timeout_s=2 * running.STOP_TIMEOUT_S):
         was_there = running.stop(running.default_places())
     console.say(
@@ -92,14 +69,10 @@ def down(
     console.document({"running": False, "changed": was_there})
 
 
-@app.command("status")
+@verb(app, "status")
 def status(
     *,
-    json_output: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = 0,
-    no_input: NoInput = False,  # noqa: ARG001 - nothing is asked here
-    no_color: NoColour = False,
+    console: Console,
 ) -> None:
     """Show whether the lab is up, its VMs, and the nodes behind them.
 
@@ -107,7 +80,6 @@ def status(
     """
     from lab import running
 
-    console = console_for(json_output=json_output, quiet=quiet, verbose=verbose, no_color=no_color)
     lab = running.find(running.default_places())
     if lab is None:
         console.say("no lab is up; node-lab up starts one")
@@ -119,14 +91,10 @@ def status(
     console.table(running.TITLES, [running.row(vm) for vm in vms])
 
 
-@app.command("env")
+@verb(app, "env")
 def env(
     *,
-    json_output: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = 0,
-    no_input: NoInput = False,  # noqa: ARG001 - nothing is asked here
-    no_color: NoColour = False,
+    console: Console,
 ) -> None:
     """Print the settings with which the roles' commands run against the lab, for a shell's eval.
 
@@ -134,22 +102,17 @@ def env(
     """
     from lab import running
 
-    console = console_for(json_output=json_output, quiet=quiet, verbose=verbose, no_color=no_color)
     places = running.need_running(running.default_places()).places
     console.document({"environment": places.environment()})
     console.data(places.shell())
 
 
-@app.command("demo")
+@verb(app, "demo")
 def demo(
     *,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the demo's directory behind.")] = False,
     backend: Backend = None,
-    json_output: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = 0,
-    no_input: NoInput = False,  # noqa: ARG001 - nothing is asked here
-    no_color: NoColour = False,
+    console: Console,
 ) -> None:
     """Walk the whole road in a lab of its own: make a node, give it an identity, prove it.
 
@@ -157,7 +120,6 @@ def demo(
     """
     from lab.demo import run_demo, summary
 
-    console = console_for(json_output=json_output, quiet=quiet, verbose=verbose, no_color=no_color)
     outcome = run_demo(console, backend=backend, keep=keep)
     console.document(outcome.document())
     for line in summary(outcome):
@@ -165,14 +127,10 @@ def demo(
     raise typer.Exit(outcome.code)
 
 
-@app.command("doctor")
+@verb(app, "doctor")
 def doctor(
     *,
-    json_output: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = 0,
-    no_input: NoInput = False,  # noqa: ARG001 - nothing is asked here
-    no_color: NoColour = False,
+    console: Console,
 ) -> None:
     """Try each backend on this machine, and say which start and why the others do not.
 
@@ -180,7 +138,6 @@ def doctor(
     """
     from lab import running
 
-    console = console_for(json_output=json_output, quiet=quiet, verbose=verbose, no_color=no_color)
     found = running.try_backends()
     console.document({"backends": [{"name": name, "starts": not why, "why": why} for name, why in found]})
     console.table(

@@ -5,24 +5,9 @@ from typing import Annotated
 
 import typer
 
-from inventory.command import (
-    CaDir,
-    DryRun,
-    InventoryUrl,
-    Json,
-    NoColour,
-    NoInput,
-    PassphraseFile,
-    Quiet,
-    SshKey,
-    Verbose,
-    Version,
-    Yes,
-    console_for,
-    need,
-    new_app,
-    run,
-)
+from inventory.command import need, run
+from inventory.console import Console
+from inventory.options import CaDir, DryRun, InventoryUrl, PassphraseFile, SshKey, Yes, lone, new_app
 
 app = new_app(
     """Give nodes their identity: check the ticket, have the node make its key, sign it, install it, verify.
@@ -38,10 +23,11 @@ app = new_app(
 )
 
 
-@app.command(help=app.info.help)
+@lone(app)
 def onboard_node(
     names: Annotated[list[str] | None, typer.Argument(metavar="NAME...", help="Nodes of the record.")] = None,
     *,
+    console: Console,
     ticket: Annotated[
         list[Path] | None, typer.Option("--ticket", metavar="FILE", help="A ticket as a file; repeatable.")
     ] = None,
@@ -57,18 +43,11 @@ def onboard_node(
     inventory: InventoryUrl = None,
     yes: Yes = False,
     dry_run: DryRun = False,
-    json_output: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = 0,
-    no_input: NoInput = False,
-    no_color: NoColour = False,
-    version: Version = False,  # noqa: ARG001 - its callback has answered
 ) -> None:
     """Give nodes their identity: ticket checked, key made there, signed, installed, verified."""
     need("onboard", "cryptography", "paramiko")
     from onboard import job
 
-    console = console_for(json_output=json_output, quiet=quiet, verbose=verbose, no_color=no_color)
     options = job.Options(
         ca_dir=ca_dir,
         passphrase_file=passphrase_file,
@@ -77,7 +56,7 @@ def onboard_node(
         verify=not no_verify,
         replace=replace,
         yes=yes,
-        no_input=no_input,
+        no_input=console.no_input,
         dry_run=dry_run,
     )
     raise typer.Exit(int(job.run(tuple(names or ()), tuple(ticket or ()), options, console)))

@@ -57,7 +57,7 @@ def run(names: tuple[str, ...], files: tuple[Path, ...], options: Options, conso
             result, code = _one(text_of(), desk, options)
         except MusterError as error:
             console.error(error)
-            result, code = service.unreached(label, error), error.exit_code
+            result, code = {"name": label, "ok": False, "error": error.to_json()}, error.exit_code
         results.append(result)
         codes.append(code)
     for warning in desk.authority.warnings(desk.clock()):

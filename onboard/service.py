@@ -12,7 +12,7 @@ from ca.record import Record
 from ca.signer import Signer
 from inventory import signature
 from inventory.console import Console
-from inventory.errors import BadInput, MusterError, OtherSide, Refused
+from inventory.errors import BadInput, MusterError, Refused
 from inventory.files import lock, write_whole
 from inventory.model import Node, State
 from inventory.reach import Session, open_session
@@ -339,9 +339,3 @@ def _receipted(node: Node, ticket: Ticket, held: enroll.Held, desk: Desk) -> tup
     why = f"certificate {held.serial} installed, until {iso(held.not_after)}"
     moved = replace(node, state=State.AWAITING_VERIFICATION, receipt=text, reason=None)
     return desk.store.save(moved, why=why), receipt
-
-
-def unreached(name: str, error: MusterError) -> dict[str, Any]:
-    """One node that did not get there, as --json shows it."""
-    told = {"what": error.what, "why": error.why, "next": error.next_step, "exit_code": int(error.exit_code)}
-    return {"name": name, "ok": False, "error": told, "reachable": not isinstance(error, OtherSide)}

@@ -5,24 +5,11 @@ from typing import Annotated
 
 import typer
 
-from inventory.command import (
-    InventoryUrl,
-    Json,
-    NoColour,
-    NoInput,
-    Quiet,
-    Verbose,
-    Version,
-    Yes,
-    ask,
-    exit_table,
-    need,
-    new_app,
-    run,
-)
+from inventory.command import ask, need, run
 from inventory.console import Console
 from inventory.errors import BadInput
 from inventory.model import check_node_name
+from inventory.options import InventoryUrl, Yes, lone, new_app
 
 HELP = """Make a node's VM on Proxmox, learn who it is, and sign a ticket for it.
 
@@ -69,32 +56,24 @@ Reissue = Annotated[
 ]
 
 
-@app.command(help=f"{HELP}\n\n{exit_table()}")
+@lone(app)
 def provision_node(
     names: Names,
     *,
+    console: Console,
     site_file: SiteFile = None,
     profile: ProfileName = None,
-    plan_only: PlanOnly = False,
+    dry_run: PlanOnly = False,
     detailed_exitcode: Detailed = False,
     ticket_out: TicketOut = None,
     reissue_ticket: Reissue = False,
     yes: Yes = False,
     inventory: InventoryUrl = None,
-    json_output: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = 0,
-    no_input: NoInput = False,
-    no_color: NoColour = False,
-    version: Version = False,  # noqa: ARG001 - typer calls it back
 ) -> None:
-    """Parse, run, print."""
-    console = Console(
-        json_output=json_output, quiet=quiet, verbose=verbose, colour=False if no_color else None
-    )
+    """Make nodes' VMs, learn who they are, sign their tickets."""
     wanted = tuple(dict.fromkeys(names))
     _check_usage(
-        wanted, plan_only=plan_only, detailed=detailed_exitcode, reissue=reissue_ticket, out=ticket_out
+        wanted, plan_only=dry_run, detailed=detailed_exitcode, reissue=reissue_ticket, out=ticket_out
     )
     if site_file is None:
         raise BadInput(
@@ -120,12 +99,12 @@ def provision_node(
     store = Store.open(inventory)
     with Proxmox(url=site.proxmox.url, token=token, ca_file=site.proxmox.ca_file) as proxmox:
         results = Run(
-            Wish(wanted, profile, plan_only, reissue_ticket, ticket_out),
+            Wish(wanted, profile, dry_run, reissue_ticket, ticket_out),
             site=site,
             road=Road(site, store, Tools(proxmox, console)),
             store=store,
             console=console,
-            confirm=lambda question: ask(console, question, yes=yes, no_input=no_input),
+            confirm=lambda question: ask(console, question, yes=yes),
             now=utc_now(),
         ).all()
     for result in results:
@@ -134,7 +113,7 @@ def provision_node(
         if result.error is not None:
             console.error(result.error)
     console.document(document(results))
-    if not plan_only:
+    if not dry_run:
         console.table(("NAME", "VMID", "ADDRESS", "STATE"), rows(results))
     raise typer.Exit(int(exit_code(results, detailed=detailed_exitcode)))
 

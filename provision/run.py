@@ -166,7 +166,10 @@ class Run:
                 self._console.say(f"{node.name}: the ticket is in {file}")
         done = f"VM {node.vmid} on {node.proxmox_node} is {node.state}"
         self._console.say(f"{node.name}: {done}" + ("" if result.changed else "; nothing was changed"))
-        if command := next_command(node):
+        if node.state is State.AWAITING_IDENTITY and node.ticket is None:
+            what = "name ticket.signing_key in the site file, then " if self._site.ticket is None else ""
+            self._console.say(f"next, for infra: {what}provision-node {node.name} --reissue-ticket")
+        elif command := next_command(node):
             self._console.say(f"next, for {whose_move(node.state)}: {command}")
         return replace(result, warnings=(*result.warnings, *warnings))
 
@@ -215,13 +218,7 @@ def _as_json(result: Result) -> dict[str, Any]:
     if result.prepared is not None and result.prepared.drift:
         told["drift"] = [change.key for change in result.prepared.drift]
     if result.error is not None:
-        error = result.error
-        told["error"] = {
-            "what": error.what,
-            "why": error.why,
-            "next": error.next_step,
-            "exit_code": int(error.exit_code),
-        }
+        told["error"] = result.error.to_json()
     return told
 
 

@@ -198,7 +198,7 @@ def test_a_list_that_is_cut_by_its_reader_ends_quietly() -> None:
 
 def test_an_unforeseen_failure_is_one_line_and_a_private_file_without_values(tmp_path: Path) -> None:
     program = (
-        "import typer; from inventory.command import run, new_app\n"
+        "import typer; from inventory.command import run; from inventory.options import new_app\n"
         "app = new_app('x')\n"
         "@app.command()\n"
         "def broken() -> None:\n    secret = 'hunter2'; raise ValueError(f'bad {secret}')\n"

@@ -6,28 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from inventory.command import (
-    CaDir,
-    DryRun,
-    InventoryUrl,
-    Json,
-    NoColour,
-    NoInput,
-    Quiet,
-    SshKey,
-    Verbose,
-    Version,
-    console_for,
-    exit_table,
-    new_app,
-    run,
-)
+from inventory.command import run
+from inventory.console import Console
 from inventory.errors import BadInput, MusterError, worst
+from inventory.options import CaDir, DryRun, InventoryUrl, SshKey, lone, new_app
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from inventory.console import Console
     from inventory.ticket import Receipt as Believed
     from verify.report import NodeReport
     from verify.service import Wish
@@ -94,10 +80,11 @@ class _Nodes:
     inventory: str | None
 
 
-@app.command(help=f"{HELP}\n{exit_table()}")
+@lone(app)
 def verify(
     names: Name = None,
     *,
+    console: Console,
     receipt: Receipt = None,
     receipt_signers: Signers = None,
     ca_dir: CaDir = None,
@@ -112,17 +99,10 @@ def verify(
     config: Config = None,
     inventory: InventoryUrl = None,
     dry_run: DryRun = False,
-    json_output: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = 0,
-    no_input: NoInput = False,  # noqa: ARG001 - nothing is asked here
-    no_color: NoColour = False,
-    version: Version = False,  # noqa: ARG001 - its callback has answered
 ) -> None:
     """Verify nodes over SSH, or with --local this very machine."""
     from verify import report as reports
 
-    console = console_for(json_output=json_output, quiet=quiet, verbose=verbose, no_color=no_color)
     reports.check_file(report)
     wish = _wish(
         console, ranks=ranks, scenario=scenario or [], server=server, model=model, deadline_s=deadline
@@ -146,7 +126,7 @@ def main() -> None:
 
 
 def _wish(
-    console: "Console",
+    console: Console,
     *,
     ranks: int | None,
     scenario: list[str],
@@ -180,7 +160,7 @@ def _wish(
 
 
 def _here(
-    nodes: _Nodes, config: Path | None, wish: "Wish", console: "Console", *, dry_run: bool
+    nodes: _Nodes, config: Path | None, wish: "Wish", console: Console, *, dry_run: bool
 ) -> "Sequence[NodeReport]":
     from inventory.agent_config import AgentConfig
     from inventory.document import load
@@ -204,7 +184,7 @@ def _here(
 
 
 def _there(
-    nodes: _Nodes, config: Path | None, wish: "Wish", console: "Console", *, dry_run: bool
+    nodes: _Nodes, config: Path | None, wish: "Wish", console: Console, *, dry_run: bool
 ) -> "Sequence[NodeReport]":
     from inventory.command import need
     from inventory.model import check_node_name
@@ -271,7 +251,7 @@ def _where(at: "Believed | MusterError") -> str:
     return f"{at.user}@{at.address.ip} port {at.ssh_port}, as {at.owner}"
 
 
-def _plan(console: "Console", wish: "Wish", where: "Sequence[tuple[str, str]]") -> None:
+def _plan(console: Console, wish: "Wish", where: "Sequence[tuple[str, str]]") -> None:
     console.document(
         {
             "ok": True,
@@ -286,6 +266,6 @@ def _plan(console: "Console", wish: "Wish", where: "Sequence[tuple[str, str]]") 
     console.say("nothing was run and nothing recorded (--dry-run)")
 
 
-def _complain(console: "Console", done: "NodeReport") -> None:
+def _complain(console: Console, done: "NodeReport") -> None:
     if done.error:
         console.error(done.error)

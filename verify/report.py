@@ -67,12 +67,7 @@ class NodeReport:
             document["identity"] = identity_json(self.findings)
             document["verification"] = verification_json(self)
         if self.error:
-            document["error"] = {
-                "what": self.error.what,
-                "why": self.error.why,
-                "next": self.error.next_step,
-                "exit_code": int(self.error.exit_code),
-            }
+            document["error"] = self.error.to_json()
         return document
 
 
