@@ -57,7 +57,6 @@ def interrupted(folder: Path, sign: signal.Signals, *, during: str) -> tuple[int
 
 
 def test_the_demo_walks_the_whole_road_and_leaves_nothing(tmp_path: Path) -> None:
-    before = mounts()
     with start(tmp_path) as process:
         stdout, stderr = process.communicate(timeout=150)
     found: dict[str, Any] = json.loads(stdout)
@@ -88,23 +87,21 @@ def test_the_demo_walks_the_whole_road_and_leaves_nothing(tmp_path: Path) -> Non
         "$ onboard-node gpu-01 --yes --no-verify --json",
         "$ verify-node gpu-01 --json",
     ]
-    assert (list(tmp_path.glob("muster-demo-*")), with_text(str(tmp_path)), mounts()) == ([], [], before)
+    assert (list(tmp_path.glob("muster-demo-*")), with_text(str(tmp_path)), mounts(tmp_path)) == ([], [], [])
 
 
 def test_a_demo_that_is_killed_leaves_nothing(tmp_path: Path) -> None:
-    before = mounts()
     code, left = interrupted(tmp_path, signal.SIGKILL, during="onboard-node")
 
     assert code == -signal.SIGKILL
-    assert (left, list(tmp_path.glob("muster-demo-*")), mounts()) == ([], [], before)
+    assert (left, list(tmp_path.glob("muster-demo-*")), mounts(tmp_path)) == ([], [], [])
 
 
 def test_a_demo_that_is_interrupted_leaves_nothing_and_says_so_by_its_exit_code(tmp_path: Path) -> None:
-    before = mounts()
     code, left = interrupted(tmp_path, signal.SIGINT, during="provision-node")
 
     assert code == 130
-    assert (left, list(tmp_path.glob("muster-demo-*")), mounts()) == ([], [], before)
+    assert (left, list(tmp_path.glob("muster-demo-*")), mounts(tmp_path)) == ([], [], [])
 
 
 def test_a_step_that_fails_is_the_last_and_gives_the_demo_its_exit_code(tmp_path: Path) -> None:

@@ -31,10 +31,10 @@ def still_there(processes: dict[int, str]) -> list[int]:
     return left
 
 
-def mounts() -> list[str]:
-    """The mount points that this process sees."""
+def mounts(folder: Path) -> list[str]:
+    """What this process sees mounted from or at a folder; other programs of the machine mount what they like."""
     lines = Path("/proc/self/mountinfo").read_text().splitlines()
-    return sorted(line.split()[4] for line in lines)
+    return sorted(line for line in lines if str(folder) in line)
 
 
 def with_text(text: str, *, but: Iterable[int] = ()) -> list[int]:
