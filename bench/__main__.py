@@ -6,11 +6,12 @@ import platform
 import sys
 from collections.abc import Callable
 
-from bench import start_up
+from bench import api_requests, start_up
 from bench.row import Contest, Result, measure
 
 ROWS: dict[str, Callable[[], list[Contest]]] = {
     "start-up": start_up.contests,
+    "requests": api_requests.contests,
 }
 
 

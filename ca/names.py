@@ -1,8 +1,7 @@
-"""Names that may be certified: host names, SPIFFE identifiers and node-set ranges, checked as text (pure)."""
+"""Names that may be certified: host names and SPIFFE identifiers, checked as text (pure)."""
 
 import ipaddress
 import re
-from dataclasses import dataclass
 
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -13,8 +12,6 @@ MAX_NAME = 253
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _TRUST_DOMAIN = re.compile(r"[a-z0-9._-]{1,255}")
 _SEGMENT = re.compile(r"[A-Za-z0-9._-]+")
-_NODE_SET_PART = re.compile(r"\[([^\[\]]*)\]|([a-z0-9-]+)")
-_RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 
 
 def check_host_name(text: str) -> str:
@@ -97,64 +94,3 @@ def parse_network(text: str) -> IPNetwork:
     if str(loose) != text:
         raise ValueError(f"{text!r} is written {loose}")
     return loose
-
-
-@dataclass(frozen=True, slots=True)
-class NodeSet:
-    """Names given as people of HPC write them: gpu-[01-64,80], rack[1-4]-n[1-9], or one plain name.
-
-    Zero padding counts: [01-64] takes 07 and not 7; [1-64] takes 7 and not 07.
-    """
-
-    text: str
-    _pattern: re.Pattern[str]
-    _ranges: tuple[tuple[tuple[int, int, int], ...], ...]
-
-    @classmethod
-    def parse(cls, text: str) -> "NodeSet":
-        """Read a node set.
-
-        Raises:
-            ValueError: it is not one.
-        """
-        pattern, ranges, at = "", [], 0
-        while at < len(text):
-            part = _NODE_SET_PART.match(text, at)
-            if part is None:
-                raise ValueError(f"{text!r} is not a node set like gpu-[01-64]")
-            if part[2] is None:
-                pattern += "([0-9]{1,9})"
-                ranges.append(tuple(_range(item, text) for item in part[1].split(",")))
-            else:
-                pattern += re.escape(part[2])
-            at = part.end()
-        if not pattern or text.startswith("-") or text.endswith("-"):
-            raise ValueError(f"{text!r} is not a node set like gpu-[01-64]")
-        return cls(text, re.compile(pattern), tuple(ranges))
-
-    def __contains__(self, name: str) -> bool:
-        found = self._pattern.fullmatch(name)
-        return found is not None and all(
-            any(_within(number, bounds) for bounds in choices)
-            for number, choices in zip(found.groups(), self._ranges, strict=True)
-        )
-
-
-def _range(item: str, text: str) -> tuple[int, int, int]:
-    """Lowest, highest, and the width of a zero-padded range (0: not padded)."""
-    found = _RANGE.fullmatch(item)
-    if found is None:
-        raise ValueError(f"{text!r}: {item!r} is not a number or a range like 01-64")
-    low, high = found[1], found[2] or found[1]
-    padded = any(len(end) > 1 and end.startswith("0") for end in (low, high))
-    if padded and len(low) != len(high):
-        raise ValueError(f"{text!r}: both ends of {item!r} must have the same number of digits")
-    if int(low) > int(high):
-        raise ValueError(f"{text!r}: {item!r} runs backwards")
-    return int(low), int(high), len(low) if padded else 0
-
-
-def _within(number: str, bounds: tuple[int, int, int]) -> bool:
-    low, high, width = bounds
-    as_written = len(number) == width if width else number == str(int(number))
-    return as_written and low <= int(number) <= high

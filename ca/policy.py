@@ -13,7 +13,6 @@ from ca.names import (
     MAX_NAME,
     IPAddress,
     IPNetwork,
-    NodeSet,
     base_domain,
     check_host_name,
     check_name_pattern,
@@ -23,6 +22,7 @@ from ca.names import (
 from inventory.document import Model, RelativePath
 from inventory.errors import BadInput, Refused
 from inventory.model import check_node_name, check_user
+from inventory.nodeset import NodeSet
 
 _SAFE_PATH = re.compile(r"/[A-Za-z0-9._/-]+")
 MAX_COMMAND = 1024

@@ -331,5 +331,6 @@ def _no_session(
     return OtherSide(
         f"no SSH session to {host} port {port}",
         why=why,
-        next_step=f"check that the node runs and that {host} port {port} is reachable from here",
+        next_step=f"check that the node runs and that {host} port {port} is reachable from here; if its address"
+        " has changed, ask infra for a new ticket (provision-node NAME --reissue-ticket)",
     )

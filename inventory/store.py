@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from ipaddress import ip_interface
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,14 @@ _events = sa.Table(
     sa.Column("after", sa.String(32), nullable=False),
     sa.Column("why", sa.Text, nullable=False),
 )
+# Static addresses, each of them one node's: the key makes two writers at once never take the same one.
+_addresses = sa.Table(
+    "addresses",
+    _tables,
+    sa.Column("site", sa.String(255), primary_key=True),
+    sa.Column("ip", sa.String(45), primary_key=True),
+    sa.Column("node", sa.String(63), nullable=False, index=True),
+)
 _AS_COLUMNS = {"name", "state", "version", "uuid"}
 _node_from = TypeAdapter(Node)
 
@@ -66,6 +75,10 @@ def whoami() -> str:
         return getpass.getuser()
     except (KeyError, OSError):
         return str(os.getuid())
+
+
+class AddressTaken(Refused):
+    """Another node has this static address."""
 
 
 class Store:
@@ -115,7 +128,10 @@ class Store:
         engine = sa.create_engine(parsed, poolclass=NullPool, connect_args={"timeout": _BUSY_S})
         store = cls(engine, clock=clock)
         with store._begin() as connection:
+            held_before = sa.inspect(connection).has_table(_addresses.name)
             _tables.create_all(connection)
+            if not held_before:
+                store._hold_what_is_recorded(connection)
             found = connection.execute(sa.select(_meta.c.schema)).scalar_one_or_none()
             if found is None:
                 connection.execute(_meta.insert().values(schema=_SCHEMA))
@@ -162,11 +178,13 @@ class Store:
 
         Raises:
             Refused: the name, or the uuid, is on record already.
+            AddressTaken: another node has one of its static addresses.
         """
         added = replace(node, version=1)
         try:
             with self._begin() as connection:
                 connection.execute(_nodes.insert().values(**_row(added)))
+                self._hold_addresses(connection, added)
                 self._event(connection, added, before=None, why=why)
         except IntegrityError:
             raise Refused(
@@ -183,6 +201,7 @@ class Store:
 
         Raises:
             Refused: somebody saved the node after it was read, or it may not make this move.
+            AddressTaken: another node has one of its static addresses.
         """
         with self._begin() as connection:
             before = connection.execute(
@@ -209,6 +228,7 @@ class Store:
                     why="somebody else changed it meanwhile",
                     next_step=f"look at node-inventory history {node.name}, then run the command again",
                 )
+            self._hold_addresses(connection, saved)
             if why is not None:
                 self._event(connection, saved, before=State(before), why=why)
         return saved
@@ -224,6 +244,41 @@ class Store:
             if keys.intersection(node.host_keys) or (machine_id and node.machine_id == machine_id):
                 return node
         return None
+
+    def held_addresses(self, site: str) -> dict[str, str]:
+        """Every static address of a site that a node has, and which node."""
+        with self._begin() as connection:
+            rows = connection.execute(sa.select(_addresses).where(_addresses.c.site == site)).mappings()
+            return {row["ip"]: row["node"] for row in rows}
+
+    def _hold_addresses(self, connection: sa.Connection, node: Node) -> None:
+        """The node's static addresses are its own from here on; those that it had before, or once retired, are free."""
+        wanted = {(node.site or "", ip) for ip in _static_addresses(node)}
+        rows = connection.execute(sa.select(_addresses).where(_addresses.c.node == node.name)).mappings()
+        held = {(row["site"], row["ip"]) for row in rows}
+        for site, ip in held - wanted:
+            connection.execute(_addresses.delete().where(_addresses.c.site == site, _addresses.c.ip == ip))
+        for site, ip in sorted(wanted - held):
+            try:
+                connection.execute(_addresses.insert().values(site=site, ip=ip, node=node.name))
+            except IntegrityError:
+                raise AddressTaken(
+                    f"{node.name} was not put on record",
+                    why=f"{ip} is another node's",
+                    next_step="run the command again: it chooses among the addresses that are free then",
+                ) from None
+
+    def _hold_what_is_recorded(self, connection: sa.Connection) -> None:
+        """A record that is older than the table of addresses; what two nodes share stays the first one's."""
+        taken: set[tuple[str, str]] = set()
+        for row in connection.execute(sa.select(_nodes).order_by(_nodes.c.name)).mappings().all():
+            node = _node(row)
+            for ip in _static_addresses(node):
+                if (node.site or "", ip) not in taken:
+                    taken.add((node.site or "", ip))
+                    connection.execute(
+                        _addresses.insert().values(site=node.site or "", ip=ip, node=node.name)
+                    )
 
     def _event(self, connection: sa.Connection, node: Node, *, before: State | None, why: str) -> None:
         connection.execute(
@@ -266,6 +321,16 @@ def _bad_url(why: str) -> BadInput:
     return BadInput(
         "the record's URL was refused", why=why, next_step="give --inventory sqlite:////path/to/inventory.db"
     )
+
+
+def _static_addresses(node: Node) -> set[str]:
+    """The addresses that infra chose for a node that is not retired, as text without their prefix."""
+    if node.state is State.RETIRED:
+        return set()
+    own = {node.address.ip} if node.address is not None and node.address.source == "static" else set()
+    return own | {
+        str(ip_interface(fabric.address).ip) for fabric in node.fabrics if fabric.address is not None
+    }
 
 
 def _row(node: Node) -> dict[str, Any]:

@@ -5,7 +5,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from lab.nodes import LiveNode
+from lab.guest_agent import AgentRefused, AgentSilent
+from lab.nodes import LiveNode, Powered
 
 _NOT_ALLOWED = "Command guest-{command} has been disabled: the command is not allowed"
 _READ_LIMIT = 16 * 1024 * 1024  # PVE::API2::Qemu::Agent reads at most 16 MiB of a file
@@ -28,6 +29,7 @@ def answer(node: LiveNode, command: str, values: Mapping[str, Any]) -> dict[str,
 
     Raises:
         AgentError: the agent refused, in its own words.
+        lab.guest_agent.AgentSilent: it gave no answer in time.
     """
     if command == "file-read":
         return _file_read(node, values)
@@ -37,13 +39,18 @@ def answer(node: LiveNode, command: str, values: Mapping[str, Any]) -> dict[str,
         "network-get-interfaces": node.interfaces,
         "get-osinfo": node.osinfo,
         "get-host-name": lambda: {"host-name": _host_name(node)},
-        "get-time": time.time_ns,
+        "get-time": lambda: time.time_ns() + node.spec.clock_offset_s * 1_000_000_000,
         "get-timezone": lambda: {"zone": "UTC", "offset": 0},
     }
     if command not in calls:
         # The lab has no use for commands inside a node through the API, and Muster never needs one.
         raise AgentError(_NOT_ALLOWED.format(command=command))
-    return {"result": calls[command]()}
+    if not isinstance(node, Powered):
+        return {"result": calls[command]()}
+    try:
+        return {"result": node.ask_agent(f"guest-{command}")}
+    except AgentRefused as error:
+        raise AgentError(str(error)) from error
 
 
 def _supported(calls: Mapping[str, object]) -> list[dict[str, Any]]:
@@ -62,6 +69,8 @@ def _file_read(node: LiveNode, values: Mapping[str, Any]) -> dict[str, Any]:
     path = str(values["file"])
     try:
         content = node.read_file(path)
+    except AgentSilent:
+        raise
     except OSError as error:
         raise AgentError(f"failed to open file '{path}' (mode: 'r'): {error.strerror}") from error
     offset, count = int(values.get("offset", 0)), min(int(values.get("count", _READ_LIMIT)), _READ_LIMIT)

@@ -4,8 +4,9 @@ from typing import Annotated
 
 import typer
 
-from inventory.command import run
+from inventory.command import need, run
 from inventory.console import Console
+from inventory.errors import ExitCode
 from inventory.options import new_app, verb
 
 app = new_app(
@@ -32,17 +33,34 @@ Backend = Annotated[
 def up(
     *,
     backend: Backend = None,
+    template: Annotated[
+        list[str] | None,
+        typer.Option("--template", metavar="NAME", help="A further template, from this list; repeatable."),
+    ] = None,
     console: Console,
 ) -> None:
     """Start the lab; it runs in the background until node-lab down.
 
-    Example: node-lab up --backend directory
-    """
+    Example: node-lab up --backend directory --template cloned --template slow
+
+    Templates as they are in life; each comes with a profile of its name:
+
+    \b
+      cloned            all its clones share a machine-id and SSH host keys
+      no-agent          has no guest agent
+      degraded          its cloud-init ends degraded
+      cloud-init-fails  its cloud-init ends with an error
+      slow              nothing in it answers for 8 s after the start
+      clock-off         its clock is 7 minutes behind
+      clock-1970        its clock starts in 1970
+      moving-lease      DHCP gives it another address at each boot
+      sudo-asks         its sudo asks for a password
+    """  # noqa: D301 - the backspace keeps click from joining the lines
     from lab import running
     from lab.demo import tell
 
-    with console.waiting("the lab", timeout_s=running.START_TIMEOUT_S):
-        lab, fresh = running.up(running.default_places(), backend=backend)
+    with console.waiting("the lab", timeout_s=running.start_timeout_s(backend)):
+        lab, fresh = running.up(running.default_places(), backend=backend, templates=template or ())
     if not fresh:
         console.say("it was up already; nothing was changed")
     tell(console, lab)
@@ -112,15 +130,23 @@ def demo(
     *,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the demo's directory behind.")] = False,
     backend: Backend = None,
+    vm: Annotated[bool, typer.Option("--vm", help="As --backend qemu: the node is a real VM.")] = False,
+    template: Annotated[
+        str | None,
+        typer.Option(
+            "--template", metavar="NAME", help="Clone the node from that one; node-lab up -h tells."
+        ),
+    ] = None,
     console: Console,
 ) -> None:
     """Walk the whole road in a lab of its own: make a node, give it an identity, prove it.
 
-    Example: node-lab demo --json
+    Example: node-lab demo --json --template clock-off
     """
+    from lab import running
     from lab.demo import run_demo, summary
 
-    outcome = run_demo(console, backend=backend, keep=keep)
+    outcome = run_demo(console, backend=running.backend_named(backend, vm=vm), keep=keep, template=template)
     console.document(outcome.document())
     for line in summary(outcome):
         console.data(line)
@@ -130,19 +156,27 @@ def demo(
 @verb(app, "doctor")
 def doctor(
     *,
+    backend: Backend = None,
     console: Console,
 ) -> None:
-    """Try each backend on this machine, and say which start and why the others do not.
+    """Start a node of each backend on this machine; tell which ones start, why not, and what would add them.
 
-    Example: node-lab doctor
+    Exits with 4 if none starts.
+
+    Example: node-lab doctor --json
     """
-    from lab import running
+    need("lab", "asyncssh")
+    from lab import doctor as ward
+    from lab.nodes import BACKENDS
 
-    found = running.try_backends()
-    console.document({"backends": [{"name": name, "starts": not why, "why": why} for name, why in found]})
-    console.table(
-        ("BACKEND", "STARTS", "WHY NOT"), [(n, "no" if why else "yes", why or "-") for n, why in found]
-    )
+    found = []
+    for name in (backend,) if backend else BACKENDS:
+        with console.waiting(f"a node of the {name} backend", timeout_s=ward.TIMEOUT_S):
+            found.append(ward.examine(name))
+    console.document({"backends": [finding.to_json() for finding in found]})
+    console.table(ward.TITLES, [finding.row() for finding in found])
+    if not any(finding.starts for finding in found):
+        raise typer.Exit(int(ExitCode.OTHER_SIDE))
 
 
 def main() -> None:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 Config = Mapping[str, object]
 
+HIDDEN = "**********"  # what is told of a password
+
 _PLAIN_KEYS = frozenset(
     {
         "cicustom",
@@ -89,24 +91,38 @@ def seed(config: Config, *, name: str) -> Seed:
     return Seed(user, network, f"instance-id: {instance_id}\n", instance_id)
 
 
-def differences(config: Config, written: Config) -> list[dict[str, object]]:
-    """Each cloud-init key of the config (pending) against the drive as last written (value)."""
+def differences(config: Config, written: Config | None) -> list[dict[str, object]]:
+    """Each cloud-init key of the config (pending) against the drive as last written (value).
+
+    As long as no drive was ever written, nothing is pending.
+    """
+    if written is None:
+        return [{"key": key, "value": _told(config, key)} for key in sorted(_PLAIN_KEYS & config.keys())]
     rows: list[dict[str, object]] = []
     for key in sorted(filter(is_cloudinit_key, {*config, *written})):
         row: dict[str, object] = {"key": key}
         if key in written:
-            row["value"] = str(written[key])
+            row["value"] = _told(written, key)
         if key not in config:
             row["delete"] = 1
         elif config[key] != written.get(key):
-            row["pending"] = str(config[key])
+            row["pending"] = _told(config, key)
         rows.append(row)
     return rows
 
 
+def _told(config: Config, key: str) -> str:
+    return HIDDEN if key == "cipassword" else str(config[key])
+
+
 def _user_lines(config: Config, name: str) -> Iterator[str]:
     short = name.partition(".")[0]
-    yield from ("#cloud-config", f"hostname: {short}", "manage_etc_hosts: true", f"fqdn: {name}")
+    yield from (
+        "#cloud-config",
+        f"hostname: {short}",
+        "manage_etc_hosts: true",
+        f"fqdn: {_fqdn(config, name)}",
+    )
     if user := config.get("ciuser"):
         yield f"user: {user}"
     if password := config.get("cipassword"):
@@ -117,6 +133,11 @@ def _user_lines(config: Config, name: str) -> Iterator[str]:
     yield from ("chpasswd:", "  expire: False", "users:", "  - default")
     if str(config.get("ciupgrade", "1")) != "0":
         yield "package_upgrade: true"
+
+
+def _fqdn(config: Config, name: str) -> str:
+    domain = str(config.get("searchdomain", "")).split()
+    return name if "." in name or not domain else f"{name}.{domain[0]}"
 
 
 def _network_lines(config: Config) -> Iterator[str]:

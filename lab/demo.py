@@ -18,9 +18,12 @@ from inventory.errors import ExitCode
 from lab import running
 from lab.lifeline import tied
 from lab.places import Places
+from lab.scenarios import KNOWN, check_names
 
 NODE = "gpu-01"
-_COMMAND_TIMEOUT_S = 300.0
+PROFILE = "small"  # of the good template
+_COMMAND_TIMEOUT_S = 900.0  # a VM whose processors are emulated takes minutes to boot on a busy machine
+_VM_DEADLINE_S = "300"  # verify-node's own is for processors that are not emulated
 _ERROR_PREFIXES = ("error:", "why:", "next:", "bug:")
 
 
@@ -34,11 +37,14 @@ class Step:
     arguments: tuple[str, ...]
 
 
-STEPS = (
-    Step("provision", "provision-node", "provision", (NODE, "--profile", "small", "--yes", "--json")),
-    Step("onboard", "onboard-node", "onboard", (NODE, "--yes", "--no-verify", "--json")),
-    Step("verify", "verify-node", "verify", (NODE, "--json")),
-)
+def steps(profile: str, *, backend: str | None = None) -> tuple[Step, ...]:
+    """The road of a node that is made from a profile of the lab's site file."""
+    patience = ("--deadline", _VM_DEADLINE_S) if backend == "qemu" else ()
+    return (
+        Step("provision", "provision-node", "provision", (NODE, "--profile", profile, "--yes", "--json")),
+        Step("onboard", "onboard-node", "onboard", (NODE, "--yes", "--no-verify", "--json")),
+        Step("verify", "verify-node", "verify", (NODE, *patience, "--json")),
+    )
 
 
 @dataclass(slots=True)
@@ -76,19 +82,24 @@ class Outcome:
         return found
 
 
-def run_demo(console: Console, *, backend: str | None, keep: bool) -> Outcome:
+def run_demo(console: Console, *, backend: str | None, keep: bool, template: str | None = None) -> Outcome:
     """Make a lab, walk the whole road in it, and take it away again (all but its directory with `keep`).
+
+    `template` is one of lab/scenarios.py to clone the node from; None: the good one.
 
     Raises:
         MusterError: the lab did not start.
     """
+    further = check_names([template] if template else [])
     places = Places(Path(tempfile.mkdtemp(prefix="muster-demo-")))
     try:
         console.say("starting a lab of its own")
-        lab, server = running.start(places, backend=backend, tied=True, ephemeral=not keep)
+        if (wait := running.long_wait(backend)) is not None:
+            console.say(wait)
+        lab, server = running.start(places, backend=backend, templates=further, tied=True, ephemeral=not keep)
         try:
             tell(console, lab)
-            outcome = walk(console, lab)
+            outcome = walk(console, lab, profile=template or PROFILE)
         finally:
             console.detail("stopping the lab")
             running.end(server)
@@ -105,14 +116,16 @@ def tell(console: Console, lab: running.Lab) -> None:
     console.say(f"the lab is up: {lab.url}, nodes by the {lab.backend} backend in {lab.prefix}")
     for sentence in lab.not_real:
         console.say(f"  not real: {sentence}")
+    for name in lab.templates:
+        console.say(f"  profile {name}: a template as it should not be, for {KNOWN[name].told}")
 
 
-def walk(console: Console, lab: running.Lab) -> Outcome:
+def walk(console: Console, lab: running.Lab, *, profile: str = PROFILE) -> Outcome:
     """Run the commands in order; the first that fails is the last."""
     outcome = Outcome(lab)
     environment = {**_inherited(), **lab.places.environment()}
     manner = ("--quiet",) if console.quiet else ()
-    for step in STEPS:
+    for step in steps(profile, backend=lab.backend):
         arguments = (*step.arguments, *manner)
         console.say(f"$ {' '.join((step.command, *arguments))}")
         began = time.monotonic()

@@ -5,6 +5,7 @@
 #   hidden       directories that the node must not see, one a line
 #   name user address port uuid
 #   personalise  'first', 'again' or empty: what cloud-init would do on this boot
+#   nopasswd     'NOPASSWD:', or empty where the template's sudo asks for a password
 #   dropped      capabilities that nothing in the node may have
 #   sshd         the SSH server to start, or empty
 # stdin is the lifeline: when the lab's end of it closes, this node ends. "ready" on stdout says that the node stands.
@@ -125,7 +126,7 @@ if [ -n "$personalise" ]; then
         grep -qxF -e "$key" "$keys" || printf '%s\n' "$key" >>"$keys"
     done </run/cloud-init/authorized_keys
     if [ "$user" != root ] && [ -d /etc/sudoers.d ]; then
-        (umask 0337 && printf '%s ALL=(ALL) NOPASSWD:ALL\n' "$user" >/etc/sudoers.d/90-cloud-init-users)
+        (umask 0337 && printf '%s ALL=(ALL) %sALL\n' "$user" "$nopasswd" >/etc/sudoers.d/90-cloud-init-users)
     fi
 fi
 rm -f /run/cloud-init/authorized_keys

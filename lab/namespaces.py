@@ -6,7 +6,7 @@ import shutil
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,7 +36,7 @@ _UNSHARE = (
     *("unshare", "--mount", "--uts", "--ipc", "--pid", "--propagation", "private"),
     *("--fork", "--kill-child=KILL"),
 )
-_TOOLS = ("unshare", "nsenter", "setpriv", "mount", "pivot_root", "tar", "openssl", "python3")
+TOOLS = ("unshare", "nsenter", "setpriv", "mount", "pivot_root", "tar", "openssl", "python3")
 _LOGIN = "muster"
 # root in a node is root on this machine, so what could change the machine, or look behind a mask, is taken away.
 _DROPPED = ",".join(
@@ -98,7 +98,7 @@ class NamespacesBackend:
         """
         if os.geteuid() != 0:
             raise _unable("it needs root")
-        if missing := [tool for tool in _TOOLS if find_program(tool) is None]:
+        if missing := [tool for tool in TOOLS if find_program(tool) is None]:
             raise _unable(f"this machine has no {', no '.join(missing)}")
         port = free_port(trial_address)
         if port is None:
@@ -135,6 +135,7 @@ class NamespacesBackend:
             "its disk is this machine's root directory, copied on write, without homes and the lab's own directories",
             "cores, memory and disk size are told and not enforced",
             "cloud-init and the guest agent are imitated",
+            "it has this machine's clock: where a template's is off, only date(1) tells so",
         ]
         if self._disks.in_memory:
             told.append("its disk lies in memory and is lost when the lab ends")
@@ -145,6 +146,11 @@ class NamespacesBackend:
         if self.ssh_port != 22:
             told.append(f"SSH listens on port {self.ssh_port}: port 22 is taken on this machine")
         return tuple(told)
+
+    @property
+    def cannot(self) -> Mapping[str, str]:
+        """Templates that its nodes cannot be cloned from."""
+        return {"sudo-asks": "the login of its nodes is root"} if self.login_user == "root" else {}
 
     def boot(self, spec: NodeSpec) -> "LiveNode":
         """Start a node; see `lab.nodes.Backend`."""
@@ -210,6 +216,7 @@ class NamespacesBackend:
             "port": str(self.ssh_port),
             "uuid": spec.uuid,
             "personalise": work,
+            "nopasswd": "" if spec.image.sudo_asks else "NOPASSWD:",
             "dropped": _DROPPED,
             "sshd": self._sshd or "",
         }
@@ -281,11 +288,11 @@ class NamespacesNode:
 def _seed(spec: NodeSpec, work: str) -> list[personalise.NodeFile]:
     files: list[personalise.NodeFile] = []
     if work == "first":
-        files += personalise.first_boot()
+        files += personalise.first_boot(spec.image)
     if work:
-        keys = new_host_keys(spec.name)
+        keys = spec.image.host_keys or new_host_keys(spec.name)
         files += (*personalise.new_instance(spec, keys), personalise.sshd_config(keys))
-    return [*files, *personalise.every_boot(spec, now=datetime.now(UTC))]
+    return [*files, *personalise.every_boot(spec, now=datetime.now(UTC)), *personalise.clock(spec)]
 
 
 def _door(node: NamespacesNode) -> Door:

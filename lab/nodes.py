@@ -2,12 +2,14 @@
 
 import platform
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from inventory.errors import BadInput, MusterError, OtherSide
+from lab.cloudinit import Seed
+from lab.scenarios import CLEAN, Image
 
 TRIAL_ADDRESS = "127.20.0.250"
 _FORESEEN = (MusterError, OSError, subprocess.SubprocessError)
@@ -25,6 +27,10 @@ class NodeSpec:
     ssh_keys: OpenSSH public keys that may log in, one line each.
     memory_mib: RAM in MiB, told and not enforced.
     instance_id: cloud-init's; another one than at the last boot makes new host keys.
+    image: what the disk that it was cloned from brings along.
+    clock_offset_s: seconds that its clock is ahead of the right time.
+    disk_mib: size of its boot disk in MiB; 0: the image's own.
+    seed: its cloud-init drive; None: what these fields amount to.
     """
 
     vmid: int
@@ -37,6 +43,10 @@ class NodeSpec:
     cores: int
     memory_mib: int
     instance_id: str
+    image: Image = CLEAN
+    clock_offset_s: int = 0
+    disk_mib: int = 0
+    seed: Seed | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +89,38 @@ class LiveNode(Protocol):
         """Power off: when this returns, no process of the node is left. Its disk stays."""
 
 
+@runtime_checkable
+class Powered(Protocol):
+    """What a node has beside that has a power button and a guest agent of its own."""
+
+    def shut_down(self, *, timeout_s: float) -> bool:
+        """Ask it to power off by itself; whether it did in time."""
+
+    def agent_answers(self) -> bool:
+        """Whether its agent answers a ping."""
+
+    def ask_agent(self, command: str) -> Any:  # noqa: ANN401 - JSON
+        """What its agent returns for a command without arguments.
+
+        Raises:
+            lab.guest_agent.AgentSilent, lab.guest_agent.AgentRefused: no answer came in time, or an error.
+        """
+
+
+@runtime_checkable
+class Cutter(Protocol):
+    """What a backend has beside whose nodes take long to boot."""
+
+    def cut(self, vmid: int) -> None:
+        """Power a node off, also one that still boots, whose `boot` then fails; its disk stays."""
+
+
 class Backend(Protocol):
     """One way to make nodes on this machine."""
 
     @property
     def name(self) -> str:
-        """`namespaces` or `directory`."""
+        """`namespaces`, `directory` or `qemu`."""
 
     @property
     def not_real(self) -> tuple[str, ...]:
@@ -106,6 +142,10 @@ class Backend(Protocol):
     def machine_uuid(self) -> Literal["required", "optional"]:
         """Whether a node can read its own DMI uuid."""
 
+    @property
+    def cannot(self) -> Mapping[str, str]:
+        """The templates of lab/scenarios.py that its nodes cannot be cloned from, by name, with the reason."""
+
     def boot(self, spec: NodeSpec) -> LiveNode:
         """Start a node; returns when its SSH server answers.
 
@@ -123,10 +163,11 @@ class Backend(Protocol):
 
 
 def choose(state_dir: Path, *, wanted: str | None = None, trial_address: str = TRIAL_ADDRESS) -> Backend:
-    """The best backend that really starts a node here: `namespaces`, then `directory`.
+    """The best backend that really starts a node here: `namespaces`, then `directory`; `qemu` only by its name.
 
     Each candidate boots a trial node on `trial_address` (so pass one of the lab's own claimed prefix), logs in
     over SSH with a key, finds python3, openssl and the rights of an administrator there, and is stopped again.
+    A VM, whose boot takes a minute, is believed when it says on its console that it has all that.
 
     Args:
         state_dir: where the nodes' disks lie; made (0700) if it is not there.
@@ -137,16 +178,16 @@ def choose(state_dir: Path, *, wanted: str | None = None, trial_address: str = T
         BadInput: there is no backend called `wanted`.
         OtherSide: none starts; why each did not is told.
     """
-    if wanted not in (None, *_MAKERS):
+    if wanted not in (None, *BACKENDS):
         raise BadInput(
             f"there is no backend '{wanted}'",
-            why="the lab's nodes are made by one of: " + ", ".join(_MAKERS),
+            why="the lab's nodes are made by one of: " + ", ".join(BACKENDS),
             next_step="name one of them, or none to get the best that starts",
         )
     state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     failures = []
     for name, candidates in _MAKERS.items():
-        if wanted not in (None, name):
+        if wanted != name and (wanted is not None or name in _BY_NAME_ONLY):
             continue
         for attempt in _attempts(candidates, state_dir, trial_address):
             if not isinstance(attempt, str):
@@ -155,7 +196,9 @@ def choose(state_dir: Path, *, wanted: str | None = None, trial_address: str = T
     raise OtherSide(
         "no node of the lab starts on this machine",
         why="\n".join(dict.fromkeys(failures)),
-        next_step="as root with util-linux and openssl everything is there; without root install bubblewrap",
+        next_step="add what is missing, or use another backend"
+        if wanted in _BY_NAME_ONLY
+        else "as root with util-linux and openssl everything is there; without root install bubblewrap",
     )
 
 
@@ -218,7 +261,8 @@ def _attempts(
             yield _why(error)
             continue
         try:
-            try_out(backend, trial_address)
+            if backend.name not in _TRIED_WHEN_MADE:
+                try_out(backend, trial_address)
         except BaseException as error:
             backend.close()
             if not isinstance(error, _FORESEEN):
@@ -244,4 +288,12 @@ def _directory(state_dir: Path, trial_address: str) -> Iterator[Callable[[], Bac
     return candidates(state_dir, trial_address)
 
 
-_MAKERS = {"namespaces": _namespaces, "directory": _directory}
+def _qemu(state_dir: Path, trial_address: str) -> Iterator[Callable[[], Backend]]:
+    from lab.qemu import candidates
+
+    return candidates(state_dir, trial_address)
+
+
+_MAKERS = {"namespaces": _namespaces, "directory": _directory, "qemu": _qemu}
+_BY_NAME_ONLY = _TRIED_WHEN_MADE = frozenset({"qemu"})
+BACKENDS = tuple(_MAKERS)

@@ -5,17 +5,35 @@ import json
 import re
 import secrets
 import tarfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from inventory.errors import BadInput
 from lab.nodes import NodeSpec
+from lab.scenarios import CLEAN, CloudInitEnd, Image, date_command
 
 # The paths as the node knows them, without the leading slash.
 AUTHORIZED_KEYS = "run/cloud-init/authorized_keys"
+DATE = "usr/local/sbin/date"  # nothing comes before it on a path that root has
 _DATASOURCE = "DataSourceNoCloud [seed=/dev/sr0][dsmode=net]"
 _STAGES = ("init-local", "init", "modules-config", "modules-final")
+# Of cloud-init's own words: result.json of a machine whose user-data breaks the schema, or whose runcmd failed.
+_ENDS: Mapping[CloudInitEnd, Mapping[str, object]] = {
+    "done": {"errors": [], "recoverable_errors": {}},
+    "degraded": {
+        "errors": [],
+        "recoverable_errors": {
+            "WARNING": [
+                "Invalid cloud-config provided: Please run 'sudo cloud-init schema --system' to see the schema errors."
+            ]
+        },
+    },
+    "failed": {
+        "errors": ["('scripts_user', RuntimeError('Runparts: 1 failures (runcmd) in 1 attempted commands'))"],
+        "recoverable_errors": {"WARNING": ["Failed to run module scripts_user (scripts in /var/lib/cloud)"]},
+    },
+}
 _USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
@@ -50,9 +68,10 @@ def check(spec: NodeSpec) -> None:
             )
 
 
-def first_boot() -> tuple[NodeFile, ...]:
-    """What a machine makes when it starts from a template for the first time."""
-    return (NodeFile("etc/machine-id", f"{secrets.token_hex(16)}\n".encode(), 0o444),)
+def first_boot(image: Image = CLEAN) -> tuple[NodeFile, ...]:
+    """What a machine makes when it starts from a template for the first time, or finds there."""
+    machine_id = image.machine_id or secrets.token_hex(16)
+    return (NodeFile("etc/machine-id", f"{machine_id}\n".encode(), 0o444),)
 
 
 def new_instance(spec: NodeSpec, host_keys: Iterable[NodeFile]) -> tuple[NodeFile, ...]:
@@ -67,11 +86,13 @@ def new_instance(spec: NodeSpec, host_keys: Iterable[NodeFile]) -> tuple[NodeFil
 
 
 def every_boot(spec: NodeSpec, *, now: datetime) -> tuple[NodeFile, ...]:
-    """What is made anew on each boot: cloud-init's word that it is done, with its symlinks from /run."""
-    stamp = now.timestamp()
+    """What is made anew on each boot: cloud-init's word how it ended, with its symlinks from /run."""
+    stamp = now.timestamp() + spec.clock_offset_s
+    ended = _ENDS[spec.image.cloud_init]
     stage = {"errors": [], "finished": stamp, "recoverable_errors": {}, "start": stamp}
-    status = {"v1": {"datasource": _DATASOURCE, **dict.fromkeys(_STAGES, stage), "stage": None}}
-    result = {"v1": {"datasource": _DATASOURCE, "errors": [], "recoverable_errors": {}}}
+    stages = {**dict.fromkeys(_STAGES, stage), _STAGES[-1]: {**stage, **ended}}
+    status = {"v1": {"datasource": _DATASOURCE, **stages, "stage": None}}
+    result = {"v1": {"datasource": _DATASOURCE, **ended}}
     return (
         _as_json("var/lib/cloud/data/result.json", result),
         _as_json("var/lib/cloud/data/status.json", status),
@@ -80,6 +101,13 @@ def every_boot(spec: NodeSpec, *, now: datetime) -> tuple[NodeFile, ...]:
         NodeFile("run/cloud-init/instance-data.json", b"{}\n"),
         NodeFile(AUTHORIZED_KEYS, _lines(spec.ssh_keys), 0o600),
     )
+
+
+def clock(spec: NodeSpec) -> tuple[NodeFile, ...]:
+    """Where the node's clock is another than this machine's: a program on the path before date(1)."""
+    if spec.clock_offset_s == 0:
+        return ()
+    return (NodeFile(DATE, date_command(spec.clock_offset_s).encode(), 0o755),)
 
 
 def sshd_config(host_keys: Iterable[NodeFile]) -> NodeFile:

@@ -7,8 +7,9 @@ import pwd
 import re
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from lab.inside import read_inside
 from lab.nodes import Install, NodeSpec
@@ -30,6 +31,14 @@ class PlainRoot:
         "only one such node runs at a time, since all of them are this machine",
         "what a command leaves running is ended with it",
     )
+    cannot: Mapping[str, str] = MappingProxyType(
+        {
+            "cloned": "only one of its nodes runs at a time",
+            "clock-off": "its nodes have this machine's clock",
+            "clock-1970": "its nodes have this machine's clock",
+            "sudo-asks": "its nodes have this machine's sudo",
+        }
+    )
 
     def __init__(self, place: Path, spec: NodeSpec) -> None:
         """Nothing is made yet."""
@@ -47,7 +56,7 @@ class PlainRoot:
                 old.unlink()
         for file in files:
             if file.path == AUTHORIZED_KEYS and work:
-                _add_lines(self._home / ".ssh/authorized_keys", file.content or b"")
+                _add_lines(self.authorized_keys_file, file.content or b"")
             elif file.path.startswith(_OWN) and file.path != AUTHORIZED_KEYS:
                 _lay(self._home / file.path, file)
 
@@ -72,9 +81,14 @@ class PlainRoot:
         relative = os.path.normpath(path).lstrip("/")
         return read_inside(self._home if relative.startswith(_OWN) else Path("/"), relative)
 
+    @property
+    def authorized_keys_file(self) -> Path:
+        """The login's authorized_keys, as this machine calls it."""
+        return self._home / ".ssh/authorized_keys"
+
     def authorized_keys(self) -> bytes:
         """Whose keys may log in now."""
-        return (self._home / ".ssh/authorized_keys").read_bytes()
+        return self.authorized_keys_file.read_bytes()
 
 
 def login_user() -> str:

@@ -3,42 +3,21 @@
 import asyncio
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Future
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from lab import hardware
+from lab.guests import TaskFailed, Vm, no_config, not_found
 from lab.machines import CannotStart, Machine, Machines
-from lab.nodes import LiveNode
+from lab.nodes import LiveNode, Powered
+from lab.tasks import Tasks
 
 _LAUNCH_GRACE_S = 0.3  # a node that cannot be launched says so in this time, and its start task fails
 _WATCH_EVERY_S = 1.0
+_SHUTDOWN_S = 180.0  # a real host gives a machine of its own speed 60 s
 
 _T = TypeVar("_T")
-
-
-class Vm(Protocol):
-    """What is used here of the API's record of a VM."""
-
-    vmid: int
-    name: str
-    node: str
-    status: str
-    qmpstatus: str
-    lock: str | None
-    template: bool
-    config: dict[str, Any]
-    started_at: float | None
-
-    def apply_pending(self) -> None:
-        """Make the pending changes the config's, as a start does."""
-
-    def digest(self) -> str:
-        """What tells one version of the config from another."""
-
-
-class TaskFailed(Exception):
-    """How a task ends instead of OK."""
 
 
 async def done(future: Future[_T]) -> _T:
@@ -73,24 +52,32 @@ class Power:
         for task in self._background:
             task.cancel()
 
+    def work(self, action: str) -> Callable[[str, int], Awaitable[None]] | None:
+        """What the task of an action does to a VM; None for what the lab's machines cannot."""
+        works: dict[str, Callable[[str, int], Awaitable[None]]] = {
+            "start": self.start,
+            "stop": self.stop,
+            "shutdown": self.shut_down,
+            "reboot": self.shut_down,
+            "reset": self.reset,
+        }
+        return works.get(action)
+
     def unlocked(self, node: str, vmid: int) -> Vm:
         """The VM, where a task may work on it.
 
         Raises:
             TaskFailed: it does not exist, or it is locked.
         """
-        vm = next((vm for vm in self._vms() if vm.vmid == vmid and vm.node == node), None)
+        vm = self._find(node, vmid)
         if vm is None:
-            raise TaskFailed(f"Configuration file 'nodes/{node}/qemu-server/{vmid}.conf' does not exist")
+            raise TaskFailed(no_config(node, vmid))
         if vm.lock:
             raise TaskFailed(f"VM is locked ({vm.lock})")
         return vm
 
-    async def start(self, node: str, vmid: int) -> str:
+    async def start(self, node: str, vmid: int) -> None:
         """What a start task does; it ends when the node is launched, and the agent answers once it is up.
-
-        Returns:
-            A line for the task's log.
 
         Raises:
             TaskFailed: the VM cannot start.
@@ -101,41 +88,70 @@ class Power:
         if vm.status == "running":
             raise TaskFailed(f"VM {vmid} already running")
         vm.apply_pending()
+        drive = bool(hardware.cloudinit_drives(vm.config))
+        if drive and (reason := hardware.why_no_drive(vm.config)) is not None:
+            raise TaskFailed(reason)
+        if drive:
+            Tasks.log("generating cloud-init ISO")
+            self._written(vm)
         if (reason := hardware.why_not_started(vm.config)) is not None:
             raise TaskFailed(reason)
         try:
             machine = self._machines.start(vmid, vm.config, name=vm.config.get("name", vm.name))
         except CannotStart as error:
             raise TaskFailed(str(error)) from error
-        self._written(vm)
         vm.status = vm.qmpstatus = "running"
         vm.started_at = time.time()
         if (failed := await self._boot_error(machine, timeout_s=_LAUNCH_GRACE_S)) is not None:
             await self._fallen(vm)
             raise TaskFailed(f"start failed: {failed}")
         self._in_background(self._boot_ends(vm, machine))
-        return "generating cloud-init ISO"
 
     async def stop(self, node: str, vmid: int) -> None:
-        """What a stop or shutdown task does; a VM that is off stays so."""
-        vm = self.unlocked(node, vmid)
+        """What a stop task does; a VM that is off stays so."""
+        vm = self._find(node, vmid)
+        if vm is None:
+            raise TaskFailed(not_found(node, vmid))
         if vm.status == "running":
+            self.unlocked(node, vmid)
             await done(self._machines.stop(vmid))
             vm.status = vm.qmpstatus = "stopped"
 
-    async def reboot(self, node: str, vmid: int) -> str:
-        """What a reboot or reset task does."""
+    async def shut_down(self, node: str, vmid: int) -> None:
+        """What a shutdown task does, and the first half of a reboot.
+
+        Raises:
+            TaskFailed: the guest did not switch itself off in time; the VM runs on.
+        """
+        vm = self._find(node, vmid)
+        if vm is None:
+            raise TaskFailed(not_found(node, vmid))
+        if vm.status == "running":
+            self.unlocked(node, vmid)
+            if not await done(self._machines.shut_down(vmid, timeout_s=_SHUTDOWN_S)):
+                raise TaskFailed("VM quit/powerdown failed - got timeout")
+            vm.status = vm.qmpstatus = "stopped"
+
+    async def reset(self, node: str, vmid: int) -> None:
+        """What a reset task does."""
         await self.stop(node, vmid)
-        return await self.start(node, vmid)
+        await self.start(node, vmid)
 
     async def live_node(self, vmid: int, *, timeout_s: float) -> LiveNode | None:
         """The node of a VM that is up, or comes up within the time; None otherwise."""
         machine = self._machines.get(vmid)
-        if machine is None:
+        if machine is None or not machine.agent:
             return None
         await self._boot_error(machine, timeout_s=timeout_s)
         node = machine.node
-        return node if node is not None and await done(self._machines.ask(node.alive)) else None
+        if node is None:
+            return None
+        # The agent of a guest that has one can be down while the guest runs.
+        answers = node.agent_answers if isinstance(node, Powered) else node.alive
+        return node if await done(self._machines.ask(answers)) else None
+
+    def _find(self, node: str, vmid: int) -> Vm | None:
+        return next((vm for vm in self._vms() if vm.vmid == vmid and vm.node == node), None)
 
     async def _watch(self) -> None:
         while True:

@@ -9,38 +9,36 @@ imports fakepve, and everything else is Apache-2.0.
 import re
 import socket
 import ssl
-import sys
+import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
+from urllib.parse import parse_qsl
 
 from aiohttp import web
-from fakepve import FakePve, FakeVm, PveError, TaskError
+from fakepve import FakePve, PveError, TaskError
 from fakepve import schema as pve_schema
 from fakepve.lxc import random_mac
-from fakepve.qemu import drives_of, split_drive, with_mac
-from fakepve.routing import param_error
+from fakepve.qemu import with_mac
 from fakepve.server import API, EXTJS, USER, params
+from fakepve.shapes import FINGERPRINT, PRIVILEGES
 
-from lab import agent, cloudinit, hardware
+from lab import changes, hardware, rights, status, volumes
+from lab.guests import Refused, TaskFailed, die, faulty
 from lab.machines import Machines
-from lab.power import Power, TaskFailed, done
+from lab.power import Power, done
+from lab.tasks import Body, Tasks
+from lab.vm_calls import Call, VmCalls, data
 
-Body = Callable[[], Awaitable[str | None]]
 Values = Mapping[str, Any]
 
-VERSION, RELEASE = "9.2.11", "9.2"
-_AGENT_PING_S = 3.0  # how long a real host waits for guest-ping
+_VERSION = {"version": "9.2.11", "release": "9.2", "repoid": "0123456789abcdef"}
+_COUNTED_EVERY_S = 10.0  # pvestatd's rhythm, in which /cluster/resources learns of VMs
 _UPID = re.compile(r"UPID:[^:\s]+:[0-9A-F]{8}:[0-9A-F]{8,9}:[0-9A-F]{8}:[^:\s]+:[^:\s]*:[^:\s]+:")
 _QEMU = "/nodes/{node}/qemu/{vmid}"
-_ROOT_ONLY = frozenset({"args", "hookscript", "lock"})
 
 
-def _data(data: object) -> web.Response:
-    return web.json_response({"data": data})
-
-
-class LabPve(FakePve):  # type: ignore[misc]  # fakepve carries no types
+class LabPve(VmCalls, FakePve):  # type: ignore[misc]  # fakepve carries no types
     """One Proxmox host whose VMs are real machines.
 
     Args:
@@ -52,17 +50,18 @@ class LabPve(FakePve):  # type: ignore[misc]  # fakepve carries no types
     def __init__(self, machines: Machines, *, host: str, node: str = "lab") -> None:
         """An empty host; `add_template` gives it something to clone."""
         # No password logs in: the lab's world has a token, and root's password is never told.
-        super().__init__(host=host, password=uuid.uuid4().hex)
+        VmCalls.__init__(self)
+        FakePve.__init__(self, host=host, password=uuid.uuid4().hex)
         self.machines = machines
         self.node_name = node
         self.nodes = {node: {"online": True}}
-        self.version, self.release_version = VERSION, RELEASE
         self.time_scale = 1.0  # tasks run beside the request, as on a real host
-        self._written: dict[int, dict[str, object]] = {}  # vmid -> cloud-init keys as last put on its drive
+        self.counted_every_s = _COUNTED_EVERY_S
         self.acl: dict[str, list[tuple[str, set[str]]]] = {}
-        self.power = Power(machines, vms=lambda: list(self.vms), written=self._write_drive)
-
-    # ------------------------------------------------------------------ life of the server
+        self.separated: set[str] = set()  # tokens with privilege separation
+        self._counted: tuple[float, dict[int, dict[str, Any]]] = (-_COUNTED_EVERY_S, {})
+        self.work = Tasks(self, foreseen=(TaskError, PveError, Refused))
+        self.power = Power(machines, vms=lambda: list(self.vms), written=self.write_drive)
 
     async def serve(self, listening: socket.socket, context: ssl.SSLContext) -> None:
         """Answer on a socket that already listens, until `stop`."""
@@ -74,27 +73,34 @@ class LabPve(FakePve):  # type: ignore[misc]  # fakepve carries no types
     async def stop(self) -> None:
         """Stop answering; the machines are the caller's to close."""
         self.power.close()
+        self.work.close()
         await super().stop()
 
     def add_template(self, vmid: int, name: str, *, storage: str, disk_gib: int) -> None:
         """A template that is ready to be cloned, and its volumes."""
-        config, volumes = hardware.template(vmid, storage=storage, disk_gib=disk_gib, mac=random_mac())
+        config, made = hardware.template(vmid, storage=storage, disk_gib=disk_gib, mac=random_mac())
         self.add_vm(vmid, name, node=self.node_name, template=True, config=config)
         kept = self.storages[storage].setdefault("volumes", {})
-        for volume, size in volumes.items():
+        for volume, size in made.items():
             kept[volume] = {"content": "images", "format": "raw", "size": size, "vmid": vmid, "ctime": 0}
 
-    def add_token(self, token: str, secret: str, privileges: Mapping[str, Iterable[str]]) -> None:
-        """Let `user@realm!name` in, with these privileges by path and no others."""
+    def add_token(
+        self, token: str, secret: str, privileges: Mapping[str, Iterable[str]], *, separated: bool = True
+    ) -> None:
+        """Let `user@realm!name` in; it and its user have these privileges by path and no others."""
         self.apitokens[token] = secret
+        if separated:
+            self.separated.add(token)
         for path, names in privileges.items():
-            self.grant(token, path, *names)
+            for who in (token, rights.owner(token)):
+                self.grant(who, path, *names)
 
     # ------------------------------------------------------------------ how it answers
 
     def _routes_lab(self) -> list[tuple[str, str, Any]]:
         return [
             ("GET", "/cluster/nextid", self._nextid),
+            ("GET", "/nodes/{node}/version", self._node_version),
             ("PUT", f"{_QEMU}/resize", self._resize),
             ("GET", f"{_QEMU}/cloudinit", self._cloudinit),
             ("PUT", f"{_QEMU}/cloudinit", self._cloudinit_write),
@@ -108,12 +114,18 @@ class LabPve(FakePve):  # type: ignore[misc]  # fakepve carries no types
 
     @web.middleware
     async def _middleware(self, request: web.Request, handler: Any) -> web.StreamResponse:
+        if request.method not in {"GET", "POST", "PUT", "DELETE"}:
+            return web.Response(status=501, reason=f"method '{request.method}' not available")
         response: web.StreamResponse = await super()._middleware(request, handler)
         if response.status == 401 and not request.path.endswith("/access/ticket"):
             # The proxy in front of a real API says why in the reason phrase alone.
             response = web.Response(status=401, reason=response.reason)
             response.force_close()
-        response.headers["Server"] = "pve-api-daemon/3.0"
+        elif response.content_type == "application/json":
+            response.headers["Content-Type"] = "application/json;charset=UTF-8"
+        response.headers.update(
+            {"Server": "pve-api-daemon/3.0", "Cache-Control": "max-age=0", "Pragma": "no-cache"}
+        )
         return response
 
     def _authenticate(self, request: web.Request) -> str | None:
@@ -127,33 +139,78 @@ class LabPve(FakePve):  # type: ignore[misc]  # fakepve carries no types
             raise PveError(401, "Authentication failed!" if known else "No ticket") from refused
         return user
 
+    async def _answer(self, request: web.Request, handler: Any, generic: Any, path_node: Any) -> Any:
+        async def told(request: web.Request) -> web.StreamResponse:
+            try:
+                response: web.StreamResponse = await handler(request)
+            except (Refused, PveError) as refused:
+                text = refused.message if isinstance(refused, PveError) else str(refused)
+                message = text if refused.status == 501 else f"{text}\n"
+                body = {
+                    "data": None,
+                    "message": message,
+                    **({"errors": refused.errors} if refused.errors else {}),
+                }
+                response = web.json_response(body, status=refused.status, reason=text.splitlines()[0])
+            return response
+
+        if not self.nodes.get(path_node, {"online": True}).get("online", True):
+            return web.Response(status=595, reason="No route to host")
+        return await super()._answer(request, told, generic, path_node)
+
     async def answer(
         self, request: web.Request, match: Any, params: Values, user: str | None, call: Any = None
     ) -> Any:
-        """Check a request in the order of a real host (method, permission, parameters), then answer it."""
+        """Check a request in the order of a real host (method, node, permission, parameters), then answer it."""
         if match is None or request.method not in match.methods:
             path = re.sub(f"^({API}|{EXTJS})", "", request.path)
             raise PveError(501, f"Method '{request.method} {path}' not implemented")
+        if match.params.get("node", self.node_name) not in self.nodes:
+            die(
+                f"hostname lookup '{match.params['node']}' failed - failed to get address info for: "
+                f"{match.params['node']}: Name or service not known"
+            )
         info = match.methods[request.method]
-        declared = (info.get("parameters") or {}).get("properties", {})
-        self.check_permissions(user, info.get("permissions"), {**params, **match.params}, declared)
-        if wrong := hardware.wrong_booleans(declared, params):
-            raise param_error(**wrong)
+        spec = info.get("parameters") or {}
+        declared = spec.get("properties", {})
+        values = {**params, **match.params}
+        self.check_permissions(user, info.get("permissions"), values, declared)
+        own = {key: value for key, value in values.items() if key in declared or key not in match.params}
+        _, errors = pve_schema.validate(spec, own)
+        if errors := hardware.faults(errors, declared, own):
+            raise faulty(**errors)
         return await super().answer(request, match, params, user, call)
 
-    def _verify(self, request: web.Request, values: Values, drop: Iterable[str] = ()) -> Any:
-        info = self.resolve(request, API).methods[request.method]
-        declared = (info.get("parameters") or {}).get("properties", {})
-        if wrong := hardware.wrong_booleans(declared, values):
-            raise param_error(**wrong)
-        return super()._verify(request, values, drop)
+    async def through(self, request: web.Request, call: Call) -> Any:
+        """Check a request, then let `call` answer it."""
+        values = await params(request)
+        if request.content_type == "application/x-www-form-urlencoded":
+            # fakepve drops what is empty; a real host judges it.
+            sent = parse_qsl((await request.read()).decode(), keep_blank_values=True)
+            values |= {key: value for key, value in sent if not value}
+        return await self.answer(request, self.resolve(request, API), values, request[USER], call)
 
-    async def _nextid(self, values: Values, _user: str) -> str:
-        if (wanted := values.get("vmid")) is not None:
-            if self._qm_taken(int(wanted)):
-                raise param_error(vmid=f"VM {wanted} already exists")
-            return str(wanted)
-        return str(next(n for n in range(100, 10**9) if not self._qm_taken(n)))
+    async def _ticket(self, request: web.Request) -> Any:
+        if request.headers.get("Authorization", "").startswith("PVEAPIToken"):
+            why = "URI '/access/ticket' not available with API token, need proper ticket.\n"
+            raise Refused(403, f"Permission check failed ({why})")
+        if "password" not in await params(request):
+            raise faulty(password="property is missing and it is not optional")  # noqa: S106 - its fault
+        return await super()._ticket(request)
+
+    async def _version(self, _request: web.Request) -> web.Response:
+        return data(_VERSION)
+
+    async def _node_version(self, _values: Values, _user: str) -> dict[str, str]:
+        return _VERSION
+
+    def _active_store(self, name: str, node: str) -> Any:
+        store = self._check_enabled(name, node)
+        try:
+            volumes.activate(self.storages, name)
+        except TaskFailed as error:
+            die(str(error))
+        return store
 
     async def _lab_status(self, _request: web.Request) -> web.Response:
         """Not of Proxmox: the VMs and the nodes behind them, for `node-lab status`."""
@@ -162,6 +219,76 @@ class LabPve(FakePve):  # type: ignore[misc]  # fakepve carries no types
             row = {"vmid": vm.vmid, "name": vm.name, "status": vm.status, "template": bool(vm.template)}
             rows.append({**row, "node": await done(self.machines.ask(self.machines.describe, vm.vmid))})
         return web.json_response({"vms": rows})
+
+    def allowed(self, user: str, path: str, priv: str) -> bool:
+        """Whether a user or token holds a privilege on a path."""
+        if rights.owner(user) == changes.ROOT and user not in self.separated:
+            return True
+        kind, _, name = path.removeprefix("/").partition("/")
+        paths = [path]
+        if kind == "vms":
+            paths += [f"/pool/{pool}" for pool, vmids in self.pools.items() if name in map(str, vmids)]
+        return any(priv in rights.held(self.acl, user, one, separated=self.separated) for one in paths)
+
+    async def _permissions(self, values: Values, user: str) -> dict[str, dict[str, int]]:
+        who = values.get("userid") or user
+        if who != user and rights.owner(who) != user:
+            self.require(user, "/access", "Sys.Audit")
+        granted = {**self.acl, changes.ROOT: [("/", set(PRIVILEGES))]}
+        if "path" in values:
+            path = values["path"]
+            names = rights.held(granted, who, path, separated=self.separated)
+            return {path: dict.fromkeys(sorted(names), 1)} if names else {}
+        return rights.listed(granted, who, separated=self.separated)
+
+    # ------------------------------------------------------------------ the cluster
+
+    async def _nextid(self, values: Values, _user: str) -> str:
+        if (wanted := values.get("vmid")) is not None:
+            if self._qm_taken(int(wanted)):
+                raise faulty(vmid=f"VM {wanted} already exists")
+            return str(wanted)
+        return str(next(n for n in range(100, 10**9) if not self._qm_taken(n)))
+
+    async def _nodes(self, request: web.Request) -> web.Response:
+        audited = {name for name in self.nodes if self.allowed(request[USER], f"/nodes/{name}", "Sys.Audit")}
+        return data([{**row, "ssl_fingerprint": FINGERPRINT} for row in status.nodes(self.nodes, audited)])
+
+    async def _resources(self, request: web.Request) -> web.Response:
+        async def found(_match: Any, values: Values) -> list[dict[str, Any]]:
+            user, kind = request[USER], values.get("type")
+            audited = {name for name in self.nodes if self.allowed(user, f"/nodes/{name}", "Sys.Audit")}
+            rows = [
+                row for row in self._counted_vms() if self.allowed(user, f"/vms/{row['vmid']}", "VM.Audit")
+            ]
+            rows += [{**row, "cgroup-mode": 2} for row in status.nodes(self.nodes, audited)]
+            for node in self.nodes:
+                rows += [
+                    self._storage_resource(node, name)
+                    for name in self.storages
+                    if self._can_audit(user, name)
+                ]
+                if self.allowed(user, "/sdn/zones/localnetwork", "SDN.Audit"):
+                    rows.append(status.network(node))
+            return [row for row in rows if row and (kind in {None, row["type"]} or status.is_kind(row, kind))]
+
+        return data(await self.through(request, found))
+
+    def _counted_vms(self) -> list[dict[str, Any]]:
+        """The VMs as the host last counted them: a new one has no name yet, one just stopped still runs."""
+        now = time.time()
+        if now - self._counted[0] >= self.counted_every_s:
+            self._counted = now, {vm.vmid: status.counted(vm, now=now) for vm in self.vms}
+        return [status.resource(vm, self._counted[1].get(vm.vmid)) for vm in self.vms]
+
+    async def _qemu_list(self, request: web.Request) -> web.Response:
+        async def found(_match: Any, values: Values) -> list[dict[str, Any]]:
+            here = [vm for vm in self.vms if vm.node == values["node"]]
+            mine = [vm for vm in here if self.allowed(request[USER], f"/vms/{vm.vmid}", "VM.Audit")]
+            full = bool(int(values.get("full", 0)))
+            return [status.row(vm, now=time.time(), full=full) for vm in mine]
+
+        return data(await self.through(request, found))
 
     # ------------------------------------------------------------------ tasks
 
@@ -176,212 +303,97 @@ class LabPve(FakePve):  # type: ignore[misc]  # fakepve carries no types
         lock: bool = True,  # noqa: FBT001, FBT002 - the signature fakepve calls
         log: Iterable[str] = (),
     ) -> str:
-        """Start a task; a clone gets its own cloud-init drive, and a VM that goes takes its node with it."""
-        if ttype == "qmclone":
-            self._own_cloudinit(vm)
+        """Start a task."""
+        work = (lambda: self.destroyed(vm, body)) if ttype == "qmdestroy" else body
+        return self.work.begin(node, ttype, tid, user, work, vm=vm if lock else None, log=log)
 
-        async def run() -> str | None:
-            try:
-                note = await body()
-                if ttype == "qmdestroy":
-                    await done(self.machines.forget(vm.vmid))
-                    self._written.pop(vm.vmid, None)
-            except (TaskFailed, TaskError, PveError) as error:
-                raise TaskError(" ".join(str(error).split())) from error
-            except Exception as error:
-                sys.stderr.write(f"{ttype} {tid}: {type(error).__name__}: {error}\n")
-                raise TaskError(" ".join(str(error).split()) or type(error).__name__) from error
-            else:
-                return note
-
-        upid: str = await super().task(node, ttype, tid, user, run, vm=vm, lock=lock, log=log)
-        return upid
-
-    def _task_view(self, task: Mapping[str, Any], listing: bool = False) -> dict[str, Any]:  # noqa: FBT001, FBT002
-        view: dict[str, Any] = super()._task_view(task, listing)
-        view["user"] = view["user"].partition("!")[0]
-        return view
-
-    def _get_task(self, request: web.Request) -> Any:
-        upid = request.match_info["upid"]
+    def _seen_task(self, upid: str, user: str) -> dict[str, Any]:
         if not _UPID.fullmatch(upid):
-            raise param_error(upid="unable to parse worker upid")
+            raise faulty(upid="unable to parse worker upid")
         if upid not in self.tasks:
-            raise param_error(upid="no such task")
-        return super()._get_task(request)
+            raise faulty(upid="no such task")
+        record: dict[str, Any] = self.tasks[upid]
+        if not self._task_owner(user, record):
+            self.require(user, f"/nodes/{record['node']}", "Sys.Audit")
+        return record
+
+    async def _task_status(self, request: web.Request) -> web.Response:
+        async def found(_match: Any, values: Values) -> dict[str, Any]:
+            return status.task(self._seen_task(values["upid"], request[USER]))
+
+        return data(await self.through(request, found))
 
     async def _task_log(self, request: web.Request) -> web.Response:
-        asked = self._verify(request, await params(request))
-        try:
-            lines = list(self._get_task(request)["log"])
-        except PveError as error:
-            if (error.errors or {}).get("upid") != "no such task":
-                raise
-            lines = ["unable to open file - No such file or directory"]
-        if len(lines) > 1 and lines[-1] == f"TASK ERROR: {lines[-2]}":
-            del lines[-2]  # fakepve writes the reason twice
-        start, limit = asked.get("start", 0), asked.get("limit", 50) or None
-        rows = [{"n": n, "t": text} for n, text in enumerate(lines or ["no content"], 1)]
-        page = rows[start : start + limit if limit else None]
-        return web.json_response({"data": page, "total": len(rows)})
+        async def found(_match: Any, values: Values) -> dict[str, Any]:
+            try:
+                lines = self._seen_task(values["upid"], request[USER])["log"]
+            except Refused as refused:
+                if (refused.errors or {}).get("upid") != "no such task":
+                    raise
+                lines = ["unable to open file - No such file or directory"]
+            return status.log(lines, start=int(values.get("start", 0)), limit=int(values.get("limit", 50)))
+
+        return web.json_response(await self.through(request, found))
 
     async def _task_list(self, request: web.Request) -> web.Response:
-        response: web.Response = await super()._task_list(request)
-        node, user = request.match_info["node"], request[USER]
-        audit = self.allowed(user, f"/nodes/{node}", "Sys.Audit")
-        shown = [task for task in self.tasklog if audit or self._task_owner(user, task)]
-        text = (response.text or "").removesuffix("}")
-        return web.Response(text=f'{text}, "total": {len(shown)}}}', content_type="application/json")
+        async def found(_match: Any, values: Values) -> dict[str, Any]:
+            node, user = values["node"], request[USER]
+            audit = self.allowed(user, f"/nodes/{node}", "Sys.Audit")
+            mine = [task for task in self.tasklog if audit or self._task_owner(user, task)]
+            rows = status.tasks((task for task in mine if task["node"] == node), values)
+            start, limit = int(values.get("start", 0)), int(values.get("limit", 50))
+            page = {"data": rows[start : start + limit], "total": len(rows)}
+            return page if self.tasklog else {"data": []}
 
-    # ------------------------------------------------------------------ power
+        return web.json_response(await self.through(request, found))
 
-    async def _status_action(self, request: web.Request) -> web.Response:
-        user = request[USER]
+    begin = task
 
-        async def call(match: Any, values: Values) -> str:
-            self.need_quorum()
-            action, node, vmid = match.template.rsplit("/", 1)[1], values["node"], int(values["vmid"])
-            vm = self.vm(vmid)
-            if action in {"start", "stop", "shutdown"}:
-                work = self.power.start if action == "start" else self.power.stop
-                upid = await self.task(node, f"qm{action}", vmid, user, lambda: work(node, vmid), vm=vm)
-            elif action in {"reboot", "reset"}:
-                self._need_running(self.find(node, vmid))
-                upid = await self.task(
-                    node, f"qm{action}", vmid, user, lambda: self.power.reboot(node, vmid), vm=vm
-                )
-            else:
-                raise PveError(500, f"the lab's machines cannot {action}")
-            return upid
+    # ------------------------------------------------------------------ what the calls of a VM stand on
 
-        match = self.resolve(request, API)
-        return _data(await self.answer(request, match, await params(request), user, call))
+    def declared(self) -> dict[str, Any]:
+        """The keys of a VM's config."""
+        found: dict[str, Any] = pve_schema.load().paths[f"{_QEMU}/config"]["PUT"]["parameters"]["properties"]
+        return found
 
-    # ------------------------------------------------------------------ configuration
+    def identify(self, request: web.Request) -> str:
+        """Who asks."""
+        return str(request[USER])
 
-    def _config_priv(self, key: str) -> str:
-        priv: str = "VM.Config.Cloudinit" if cloudinit.is_cloudinit_key(key) else super()._config_priv(key)
-        return priv
+    async def acquire(self, vm: Any, holder: str) -> None:
+        """Take the lock file of a VM; an error when it stays another's."""
+        try:
+            await FakePve.acquire(self, vm, holder)
+        except TaskError as error:
+            raise TaskFailed(str(error)) from error
 
-    async def _config_get(self, request: web.Request) -> web.Response:
-        vm = self._vm(request, "VM.Audit")
-        declared = pve_schema.load().paths[f"{_QEMU}/config"]["PUT"]["parameters"]["properties"]
-        return _data({**hardware.shown(vm.config, declared), "digest": vm.digest()})
+    def new_vm(self, vmid: int, *, node: str, config: dict[str, Any]) -> Any:
+        """A further VM, which has nothing but this config."""
+        vm = self.add_vm(vmid, f"VM {vmid}", node=node)
+        vm.config = dict(config)
+        return vm
 
-    async def _apply_config(self, vm: Any, user: str, changes: Values) -> None:
-        updates = dict(changes)
-        if not updates.keys() - {"digest", "skiplock", "node", "vmid"}:
-            raise PveError(500, "no options specified")
-        for key in sorted(updates.keys() & _ROOT_ONLY):
-            if user != "root@pam":
-                raise PveError(500, f"only root can set '{key}' config")
-        if "startup" in updates:
-            self.require(user, "/", "Sys.Modify")
-        if "sshkeys" in updates and not cloudinit.are_public_keys(str(updates["sshkeys"])):
-            raise PveError(500, "SSH public key validation error")
-        if "tags" in updates:
-            updates["tags"] = hardware.tags(updates["tags"])
-        drives = [key for key, _volume, _options in drives_of(updates)]
-        for key in drives:
-            if split_drive(updates[key])[0].endswith(":cloudinit"):
-                self._refuse_second_drive(vm, key)
-        updates.update({k: with_mac(v) for k, v in updates.items() if re.fullmatch(r"net\d+", k)})
-        await super()._apply_config(vm, user, updates)
-        for key in drives:
-            where = vm.pending if key in vm.pending else vm.config
-            where[key] = self._qm_new_drive(vm.vmid, key, where[key], None)[0]
+    def new_nic(self, value: str) -> str:
+        """A network device with another MAC."""
+        return str(with_mac(value, fresh=True))
 
-    @staticmethod
-    def _refuse_second_drive(vm: Any, key: str) -> None:
-        for present, volume in hardware.cloudinit_drives(vm.config).items():
-            if present == key:
-                raise PveError(500, f"disk image '{volume}' already exists")
-            raise PveError(500, f"{key} - cloud-init drive is already attached at '{present}'")
+    def kept_nic(self, value: str) -> str:
+        """A network device with a MAC, its own if it has one."""
+        return str(with_mac(value))
 
-    async def _resize(self, values: Values, user: str) -> str:
-        node, vmid = values["node"], int(values["vmid"])
+    def check_drive(self, user: str, vm: Any, key: str, value: str) -> None:
+        """Refuse a drive that a user may not have, or that cannot be."""
+        self._qm_check_drive(user, vm.vmid, vm.pool, key, value, None)
 
-        async def body() -> str | None:
-            vm = self.power.unlocked(node, vmid)
-            if values.get("digest") not in {None, vm.digest()}:
-                raise TaskError("checksum mismatch (file change by other user?)")
-            device, size = values["disk"], str(values["size"])
-            try:
-                change = hardware.resized(device, vm.config.get(device), size=size)
-            except hardware.CannotResize as error:
-                raise TaskFailed(str(error)) from error
-            if change is None:
-                return None
-            storage, _, volume = split_drive(change[0])[0].partition(":")
-            self.require(user, f"/storage/{storage}", "Datastore.AllocateSpace")
-            self.storages[storage].setdefault("volumes", {}).setdefault(volume, {})["size"] = change[1]
-            vm.config[device] = change[0]
-            return f"update VM {vmid}: resize --disk {device} --size {size}"
-
-        return await self.task(node, "resize", vmid, user, body, vm=self.vm(vmid))
-
-    # ------------------------------------------------------------------ clones and cloud-init
-
-    async def _qm_clone(self, values: Values, user: str) -> Any:
-        source = self.vm(int(values["vmid"]))
-        if source is None or source.node != values["node"]:
-            raise PveError(
-                500, f"unable to find configuration file for VM {values['vmid']} on node '{values['node']}'"
-            )
-        for _number, _mac, bridge in cloudinit.nics(source.config):
-            self.require(user, f"/sdn/zones/localnetwork/{bridge}", "SDN.Use")
-        return await super()._qm_clone(values, user)
-
-    def _qm_free_name(self, sid: str, vmid: int, fmt: str) -> str:
-        name: str = self._next_volume or super()._qm_free_name(sid, vmid, fmt)
-        return name
-
-    _next_volume = ""
+    def new_disk(self, vmid: int, key: str, value: str) -> str:
+        """The value of a drive that is no cloud-init drive."""
+        try:
+            return str(super()._qm_new_drive(vmid, key, value, None)[0])
+        except PveError as error:
+            die(re.sub(r"^volume (\S+) does not exist$", r"volume '\1' does not exist", error.message))
 
     def _qm_new_drive(self, vmid: int, key: str, value: object, default: object) -> Any:
-        if split_drive(value)[0].endswith(":cloudinit"):
-            self._next_volume = f"vm-{vmid}-cloudinit"
-        try:
+        if not str(value).partition(",")[0].endswith(":cloudinit"):
             return super()._qm_new_drive(vmid, key, value, default)
-        finally:
-            self._next_volume = ""
-
-    def _own_cloudinit(self, vm: Any) -> None:
-        """Give a clone a cloud-init drive of its own (a real host copies it in full, always)."""
-        for key, volume in hardware.cloudinit_drives(vm.config).items():
-            storage = volume.partition(":")[0]
-            made = self._qm_new_drive(vm.vmid, key, f"{storage}:cloudinit", None)[1][0]
-            vm.config[key] = f"{made},media=cdrom,size=4M"
-
-    def _write_drive(self, vm: FakeVm) -> None:
-        self._written[vm.vmid] = {k: v for k, v in vm.config.items() if cloudinit.is_cloudinit_key(k)}
-
-    async def _cloudinit(self, values: Values, _user: str) -> list[dict[str, object]]:
-        vm = self.find(values["node"], values["vmid"])
-        return cloudinit.differences({**vm.config, **vm.pending}, self._written.get(vm.vmid, {}))
-
-    async def _cloudinit_write(self, values: Values, _user: str) -> None:
-        self._write_drive(self.find(values["node"], values["vmid"]))
-
-    async def _cloudinit_dump(self, values: Values, _user: str) -> str:
-        vm = self.find(values["node"], values["vmid"])
-        files = cloudinit.seed(vm.config, name=vm.config.get("name", vm.name))
-        return {"user": files.user, "network": files.network, "meta": files.meta}[values["type"]]
-
-    # ------------------------------------------------------------------ guest agent
-
-    async def _agent_call(self, match: Any, values: Values) -> Any:
-        vm = self.find(values["node"], values["vmid"])
-        option = agent.enabled(vm.config.get("agent"))
-        if option is None:
-            raise PveError(500, "No QEMU guest agent configured")
-        if vm.status != "running":
-            raise PveError(500, f"VM {vm.vmid} is not running")
-        node = await self.power.live_node(vm.vmid, timeout_s=_AGENT_PING_S) if option else None
-        if node is None:
-            raise PveError(500, "QEMU guest agent is not running")
-        command = match.template.rsplit("/", 1)[1]
-        try:
-            return await done(self.machines.ask(agent.answer, node, command, values))
-        except agent.AgentError as error:
-            raise PveError(500, f"Agent error: {error}") from error
+        made = self.new_drive(vmid, key, str(value))
+        return made, [made.partition(",")[0]]

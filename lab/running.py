@@ -10,21 +10,21 @@ import signal
 import ssl
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from inventory.command import need, state_home
+from inventory.command import state_home
 from inventory.errors import BadInput, Damaged, MusterError, NotVerified, OtherSide, Refused
 from inventory.files import lock
 from lab.places import Places
+from lab.scenarios import check_names
 
-BACKENDS = ("namespaces", "directory")
 START_TIMEOUT_S = 90.0
+VM_START_TIMEOUT_S = 1200.0  # an image is built first, and a guest has to get on
 STOP_TIMEOUT_S = 40.0
 _ASK_TIMEOUT_S = 15.0
 _LOG_LINES = 8
@@ -38,6 +38,7 @@ class Lab:
     """A lab that is ready.
 
     url: of its API. prefix: its own network. not_real: what its nodes are not, in short sentences.
+    templates: those of lab/scenarios.py that it has beside the good one.
     """
 
     places: Places
@@ -46,11 +47,44 @@ class Lab:
     prefix: str
     backend: str
     not_real: tuple[str, ...]
+    templates: tuple[str, ...] = ()
 
 
 def default_places() -> Places:
     """Where `node-lab up` keeps its lab."""
     return Places(state_home() / "lab")
+
+
+def backend_named(backend: str | None, *, vm: bool) -> str | None:
+    """The backend that is meant, where `vm` is another word for one.
+
+    Raises:
+        BadInput: two are named.
+    """
+    if vm and backend not in {None, "qemu"}:
+        raise BadInput(
+            "two kinds of node were asked for",
+            why=f"--vm is --backend qemu, and --backend {backend} was given too",
+            next_step="give one of them",
+        )
+    return "qemu" if vm else backend
+
+
+def start_timeout_s(backend: str | None) -> float:
+    """How long a lab may take until it is ready."""
+    return VM_START_TIMEOUT_S if backend == "qemu" else START_TIMEOUT_S
+
+
+def long_wait(backend: str | None) -> str | None:
+    """What to tell a person before a lab is started that takes its time."""
+    if backend != "qemu":
+        return None
+    from lab import image
+
+    home = image.images_home()
+    if image.find(home) is None:
+        return f"the image for VMs is built first, once, in {home}: a minute or two"
+    return "a VM is booted first, to see that it gets on here"
 
 
 def find(places: Places) -> Lab | None:
@@ -64,16 +98,18 @@ def find(places: Places) -> Lab | None:
     return _lab(places, found)
 
 
-def up(places: Places, *, backend: str | None) -> tuple[Lab, bool]:
+def up(places: Places, *, backend: str | None, templates: Sequence[str] = ()) -> tuple[Lab, bool]:
     """The lab of a directory, started if it was not there (True), to run until `stop`.
 
     Raises:
-        Refused: it runs with another backend.
+        BadInput: there is no template of a name.
+        Refused: it runs with another backend, or without one of the templates.
         MusterError: it did not start, in its own words.
     """
+    names = check_names(templates)
     lab = find(places)
     if lab is None:
-        lab, process = start(places, backend=backend)
+        lab, process = start(places, backend=backend, templates=names)
         if process.stdout is not None:
             process.stdout.close()
         # It is meant to live on: nobody waits for it, which Popen would warn of.
@@ -85,12 +121,23 @@ def up(places: Places, *, backend: str | None) -> tuple[Lab, bool]:
             why=f"one with backend {lab.backend} is up",
             next_step="node-lab down, then run it again",
         )
+    if missing := [name for name in names if name not in lab.templates]:
+        raise Refused(
+            f"no lab with the template {missing[0]} was started",
+            why="one without it is up",
+            next_step="node-lab down, then run it again",
+        )
     return lab, False
 
 
 def facts(lab: Lab) -> dict[str, Any]:
     """A lab as `--json` tells of it."""
-    return {"backend": lab.backend, "not_real": list(lab.not_real), "url": lab.url}
+    return {
+        "backend": lab.backend,
+        "not_real": list(lab.not_real),
+        "templates": list(lab.templates),
+        "url": lab.url,
+    }
 
 
 TITLES = ("VMID", "NAME", "STATUS", "TEMPLATE", "ADDRESS", "NODE")
@@ -102,22 +149,6 @@ def row(vm: Mapping[str, Any]) -> tuple[str, ...]:
     address = f"{node['address']}:{node['ssh_port']}" if node else "-"
     state = ("up" if node["alive"] else "not up") if node else "-"
     return str(vm["vmid"]), vm["name"], vm["status"], "yes" if vm["template"] else "no", address, state
-
-
-def try_backends() -> list[tuple[str, str]]:
-    """Each backend with why it does not start here; nothing where it does."""
-    from lab.nodes import choose
-
-    need("lab", "fakepve", "asyncssh")
-    found = []
-    for name in BACKENDS:
-        with tempfile.TemporaryDirectory(prefix="muster-doctor-") as folder:
-            try:
-                choose(Path(folder), wanted=name).close()
-                found.append((name, ""))
-            except OtherSide as error:
-                found.append((name, " ".join(error.why.split())))
-    return found
 
 
 def need_running(places: Places) -> Lab:
@@ -153,6 +184,7 @@ def start(
     places: Places,
     *,
     backend: str | None = None,
+    templates: Sequence[str] = (),
     tied: bool = False,
     ephemeral: bool = False,
     authority: bool = True,
@@ -162,6 +194,7 @@ def start(
     Args:
         places: its directory; what a crashed lab has left there is removed.
         backend: what its nodes are made of; None: the best that starts.
+        templates: names of lab/scenarios.py that it has beside the good one.
         tied: it ends with this thread, however that ends (prctl(2)); call from the main thread.
         ephemeral: it removes its directory when it ends.
         authority: it makes a CA, too.
@@ -172,6 +205,7 @@ def start(
     places.root.mkdir(mode=0o700, parents=True, exist_ok=True)
     command = [sys.executable, "-m", "lab.server", "--state", str(places.root)]
     command += ["--backend", backend] if backend is not None else []
+    command += [word for name in templates for word in ("--template", name)]
     command += ["--tied", str(os.getpid())] if tied else []
     command += ["--ephemeral"] if ephemeral else []
     command += [] if authority else ["--without-authority"]
@@ -180,9 +214,10 @@ def start(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, start_new_session=True
         )
     try:
-        report = _first_line(process)
+        timeout_s = start_timeout_s(backend)
+        report = _first_line(process, timeout_s)
         if report is None:
-            raise _silent(places)
+            raise _silent(places, timeout_s)
         if failed := report.get("failed"):
             kind = _ERRORS.get(failed["code"], OtherSide)
             raise kind(failed["what"], why=failed["why"], next_step=failed["next"])
@@ -269,13 +304,14 @@ def _lab(places: Places, found: dict[str, Any]) -> Lab:
         prefix=found["prefix"],
         backend=found["backend"],
         not_real=tuple(found["not_real"]),
+        templates=tuple(found["templates"]),
     )
 
 
-def _first_line(process: "subprocess.Popen[bytes]") -> dict[str, Any] | None:
+def _first_line(process: "subprocess.Popen[bytes]", timeout_s: float) -> dict[str, Any] | None:
     """The server's report, or None when it ended or stayed silent for too long."""
     assert process.stdout is not None  # noqa: S101 - asked for above
-    deadline, text = time.monotonic() + START_TIMEOUT_S, b""
+    deadline, text = time.monotonic() + timeout_s, b""
     while not text.endswith(b"\n"):
         ready, _, _ = select.select([process.stdout], [], [], max(0.0, deadline - time.monotonic()))
         part = os.read(process.stdout.fileno(), 65536) if ready else b""
@@ -286,11 +322,11 @@ def _first_line(process: "subprocess.Popen[bytes]") -> dict[str, Any] | None:
     return report
 
 
-def _silent(places: Places) -> OtherSide:
+def _silent(places: Places, timeout_s: float) -> OtherSide:
     lines = _tail(places.log)
     return OtherSide(
         "the lab did not start",
-        why="\n".join(lines) or f"its server said nothing in {START_TIMEOUT_S:.0f} s",
+        why="\n".join(lines) or f"its server said nothing in {timeout_s:.0f} s",
         next_step=f"see {places.log}, and please report it",
     )
 

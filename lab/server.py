@@ -7,11 +7,12 @@ import errno
 import ipaddress
 import json
 import os
+import secrets
 import shutil
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,12 +25,13 @@ from inventory.errors import BadInput, ExitCode, MusterError, OtherSide
 from inventory.files import lock, write_whole
 from lab.lifeline import ParentGone, tie
 from lab.machines import Machines
-from lab.nodes import choose
+from lab.nodes import Backend, choose
 from lab.places import Places
+from lab.scenarios import GOOD_NAME, Template, check_names, templates
 
 PORT = 8006  # Proxmox's own
 _PREFIXES = tuple(ipaddress.IPv4Network(f"127.20.{x}.0/24") for x in range(1, 255))
-_TRIAL_HOST = 254  # where a backend may try itself out; neither a profile nor a lease gives it to a node
+TRIAL_HOST = 254  # where a backend may try itself out; neither a profile nor a lease gives it to a node
 _LOCK_TIMEOUT_S = 1.0
 
 
@@ -44,10 +46,11 @@ def main() -> None:
     try:
         if options.tied is not None:
             tie(options.tied, signal.SIGTERM)
-        with _state(places), _claim() as (listening, prefix):
+        with _state(places), claim() as (listening, prefix):
             _run(places, options, listening, prefix)
     except MusterError as error:
         code = int(error.exit_code)
+        _let_nothing_interrupt()  # whoever hears this ends us, and what is left must still be removed
         _tell({"failed": {"what": error.what, "why": error.why, "next": error.next_step, "code": code}})
     except ParentGone:
         code = int(ExitCode.TERMINATED)
@@ -61,6 +64,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m lab.server", description=__doc__)
     parser.add_argument("--state", type=Path, required=True, help="the lab's own directory")
     parser.add_argument("--backend", default=None, help="what nodes are made of; none: the best that starts")
+    parser.add_argument("--template", action="append", default=[], help="a further template, by its name")
     parser.add_argument("--tied", type=int, default=None, metavar="PID", help="end when this parent ends")
     parser.add_argument("--ephemeral", action="store_true", help="remove the directory at the end")
     parser.add_argument("--without-authority", action="store_true", help="API and nodes only; make no CA")
@@ -69,6 +73,12 @@ def _options() -> argparse.Namespace:
 
 def _stop_now(signum: int, _frame: FrameType | None) -> NoReturn:
     raise SystemExit(128 + signum)
+
+
+def _let_nothing_interrupt() -> None:
+    """The end is bounded in time; whoever asks for it once more must not cut it short."""
+    for sign in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(sign, signal.SIG_IGN)
 
 
 def _tell(report: dict[str, object]) -> None:
@@ -111,7 +121,7 @@ def empty(places: Places) -> None:
 
 
 @contextlib.contextmanager
-def _claim() -> Iterator[tuple[socket.socket, ipaddress.IPv4Network]]:
+def claim() -> Iterator[tuple[socket.socket, ipaddress.IPv4Network]]:
     """The first network that no other lab has: who listens on its .1 has it, and loses it with the process.
 
     Raises:
@@ -143,7 +153,7 @@ def _claim() -> Iterator[tuple[socket.socket, ipaddress.IPv4Network]]:
 def _run(
     places: Places, options: argparse.Namespace, listening: socket.socket, prefix: ipaddress.IPv4Network
 ) -> None:
-    trial = str(prefix.network_address + _TRIAL_HOST)
+    trial = str(prefix.network_address + TRIAL_HOST)
     need("lab", "asyncssh")
     # fakepve takes half a second to import, and choose mostly waits for a node on trial.
     with ThreadPoolExecutor(1) as beside:
@@ -151,20 +161,47 @@ def _run(
         backend = choose(places.nodes, wanted=options.backend, trial_address=trial)
     try:
         imported.result()
-        machines = Machines(backend, prefix)
+        known = _templates(options.template, backend)
+        machines = Machines(backend, prefix, templates=known)
         try:
-            asyncio.run(_serve(places, options, listening, machines))
+            asyncio.run(_serve(places, options, listening, machines, known))
         finally:
-            # The end is bounded in time; whoever asks for it once more must not cut it short.
-            for sign in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(sign, signal.SIG_IGN)
+            _let_nothing_interrupt()
             machines.close()
     finally:
         backend.close()
 
 
+def _templates(names: list[str], backend: Backend) -> dict[int, Template]:
+    """The templates to clone from.
+
+    Raises:
+        BadInput: there is none of a name, or a node of this backend cannot be one's clone.
+    """
+    from lab.ssh_server import new_host_keys
+
+    names = list(check_names(names))
+    for name in names:
+        if reason := backend.cannot.get(name):
+            raise BadInput(
+                f"the lab cannot have a template '{name}'",
+                why=f"with the {backend.name} backend that starts here, {reason}",
+                next_step="leave it away, or choose another --backend; node-lab doctor tells which ones start",
+            )
+    return templates(
+        names,
+        now=datetime.now(UTC),
+        machine_id=secrets.token_hex(16),
+        host_keys=new_host_keys(GOOD_NAME),
+    )
+
+
 async def _serve(
-    places: Places, options: argparse.Namespace, listening: socket.socket, machines: Machines
+    places: Places,
+    options: argparse.Namespace,
+    listening: socket.socket,
+    machines: Machines,
+    known: Mapping[int, Template],
 ) -> None:
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -178,15 +215,14 @@ async def _serve(
     host = prefix.network_address + 1
     url = f"https://{host}:{PORT}"
     context, api_ca = api_context(host, now=now)
-    secret = world.make_world(places, backend, url=url, prefix=prefix, api_ca=api_ca)
+    secret = world.make_world(places, backend, url=url, prefix=prefix, api_ca=api_ca, templates=known)
     authority = None
     if not options.without_authority:
         authority = loop.run_in_executor(None, lambda: world.make_authority(places, now=now))
     pve = LabPve(machines, host=str(host))
     pve.add_token(world.TOKEN, secret, world.PRIVILEGES)
-    pve.add_template(
-        world.TEMPLATE, world.TEMPLATE_NAME, storage=world.STORAGE, disk_gib=world.TEMPLATE_DISK_GIB
-    )
+    for vmid, template in known.items():
+        pve.add_template(vmid, template.name, storage=world.STORAGE, disk_gib=world.TEMPLATE_DISK_GIB)
     await pve.serve(listening, context)
     try:
         if authority is not None:
@@ -198,6 +234,7 @@ async def _serve(
             "prefix": str(prefix),
             "backend": backend.name,
             "not_real": list(backend.not_real),
+            "templates": list(options.template),
         }
         write_whole(places.ready, json.dumps(lab, indent=2).encode() + b"\n")
         _tell({"ready": lab})

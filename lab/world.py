@@ -5,6 +5,7 @@ import json
 import secrets
 import subprocess
 import uuid
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
@@ -13,10 +14,9 @@ from inventory.files import write_whole
 from inventory.ticket import RECEIPT_NAMESPACE, TICKET_NAMESPACE
 from lab.nodes import Backend
 from lab.places import Places
+from lab.scenarios import FIRST_VMID, Template, profiles
 
 PROFILE = "small"
-TEMPLATE = 9000
-TEMPLATE_NAME = "debian-12-lab"
 TEMPLATE_DISK_GIB = 4
 STORAGE = "local-lvm"
 TOKEN = "muster@pve!lab"  # noqa: S105 - the token's name, not its secret
@@ -48,9 +48,23 @@ _KEYGEN_TIMEOUT_S = 20.0
 
 
 def make_world(
-    places: Places, backend: Backend, *, url: str, prefix: ipaddress.IPv4Network, api_ca: bytes
+    places: Places,
+    backend: Backend,
+    *,
+    url: str,
+    prefix: ipaddress.IPv4Network,
+    api_ca: bytes,
+    templates: Mapping[int, Template],
 ) -> str:
     """Write everything that the two teams have before the first node; gives the API token's secret.
+
+    Args:
+        places: where all is written.
+        backend: what nodes are made of.
+        url: of the lab's API.
+        prefix: the lab's own network.
+        api_ca: the CA that signed the API's certificate, as PEM.
+        templates: what is there to clone, by vmid; a profile is written for each.
 
     Raises:
         OtherSide: ssh-keygen is not there, or failed.
@@ -65,7 +79,7 @@ def make_world(
         places.login_keys: f"{infra}\n{holder}\n",
         places.ticket_signers: signers.format("infra@lab", TICKET_NAMESPACE, infra),
         places.receipt_signers: signers.format("holder@lab", RECEIPT_NAMESPACE, holder),
-        places.site: _site(places, backend, url=url, prefix=prefix),
+        places.site: _site(places, backend, url=url, prefix=prefix, templates=templates),
         places.policy: _policy(places, backend),
     }
     for path, text in files.items():
@@ -85,7 +99,15 @@ def make_authority(places: Places, *, now: datetime) -> None:
     )
 
 
-def _site(places: Places, backend: Backend, *, url: str, prefix: ipaddress.IPv4Network) -> str:
+def _site(
+    places: Places,
+    backend: Backend,
+    *,
+    url: str,
+    prefix: ipaddress.IPv4Network,
+    templates: Mapping[int, Template],
+) -> str:
+    further = "".join(f"{line}\n" for line in profiles(templates, like=PROFILE))
     first, last, gateway = (prefix.network_address + n for n in (10, 200, 1))
     return f"""\
 # The lab's infra team; node-lab made this file and takes it away.
@@ -99,7 +121,7 @@ ticket:
 receipt_signers: {places.receipt_signers.name}
 profiles:
   {PROFILE}:
-    template: {TEMPLATE}
+    template: {FIRST_VMID}
     node: auto
     storage: {STORAGE}
     cores: 2
@@ -111,7 +133,7 @@ profiles:
     network:
       bridge: vmbr0
       address: {{from: {first}/{prefix.prefixlen}, to: {last}/{prefix.prefixlen}, gateway: {gateway}}}
-"""
+{further}"""
 
 
 def _policy(places: Places, backend: Backend) -> str:

@@ -134,10 +134,7 @@ def plan(
     if not facts.group_known:
         reasons.append(f"the node has no group {place.group}, the group that the policy wants")
     if facts.uid != 0 and ticket.user != place.owner:
-        reasons.append(
-            f"{ticket.user} may not become root there; it needs the line"
-            f" '{ticket.user} ALL=(ALL) NOPASSWD: ALL' in /etc/sudoers.d"
-        )
+        reasons.append(f"{ticket.user} may not become root there: {_sudo_line(ticket.user)}")
     for fabric in ticket.fabrics:
         if not (facts.interfaces.get(fabric.mac or "") or fabric.interface):
             reasons.append(f"the node has no interface with the MAC {fabric.mac} of {fabric.name}")
@@ -166,12 +163,18 @@ def _machine(ticket: Ticket, facts: Facts, policy: Policy, reasons: list[str], w
     """Is it the machine that infra made? This catches mistakes and clones, not a hypervisor that lies."""
     if facts.machine_uuid is None:
         text = "the node's machine uuid could not be read (/sys/class/dmi/id/product_uuid)"
+        if facts.uid != 0:
+            text += f"; only root may: {_sudo_line(ticket.user)}"
         (reasons if policy.machine_uuid == "required" else warnings).append(text)
     elif facts.machine_uuid != ticket.vm_uuid:
         reasons.append(f"the node's machine uuid is {facts.machine_uuid}, the ticket's is {ticket.vm_uuid}")
     if ticket.machine_id is not None and facts.machine_id != ticket.machine_id:
         told = facts.machine_id or "unknown"
         reasons.append(f"the node's machine-id is {told}, the ticket's is {ticket.machine_id}")
+
+
+def _sudo_line(login: str) -> str:
+    return f"{login} needs the line '{login} ALL=(ALL) NOPASSWD: ALL' in /etc/sudoers.d"
 
 
 def _generation(ticket: Ticket, facts: Facts) -> tuple[int, bool]:

@@ -4,6 +4,7 @@ A VM is ours if it has our uuid or, before it was configured, our marker; no oth
 """
 
 import contextlib
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal, assert_never
@@ -11,21 +12,26 @@ from typing import Literal, assert_never
 from inventory.errors import OtherSide
 from provision.config import differences, is_ours, marker
 from provision.facts import Facts, read_facts
+from provision.gates import Gates
 from provision.hypervisor import IdTaken, Unanswered, Unreachable
+from provision.ids import Ids
+from provision.images import fetch
 from provision.journal import Journal
 from provision.plan import (
     Clone,
     Configure,
+    Create,
+    Fetch,
     MachineFound,
     ReadFacts,
     Resize,
+    Source,
     Start,
     Step,
     TemplateFound,
     plan,
 )
-from provision.properties import Config
-from provision.spec import VmIds
+from provision.properties import Config, boot_disk, storage_of
 from provision.tasks import TaskFailed, Tools, follow
 from provision.wanted import NodeSpec
 
@@ -33,6 +39,9 @@ Other = Literal["absent", "foreign", "unclear", "cloning"]
 # The config of a clone in its first moment, before Proxmox has written the real one (qemu-server clone_vm).
 _TEMPORARY = "qmclone temporary file"
 _TASK_KINDS = {"resize": "resize", "start": "qmstart"}
+# Locks that others hold for a moment: 10 s are waited for them, and 1 s for the source of a clone
+# (qemu-server API2/Qemu.pm clone_vm; pve-storage Plugin.pm; pve-cluster Cluster.pm).
+_LOCK_HELD = re.compile(r"can't lock file '[^']*' - got timeout|got lock request timeout")
 
 
 class Making:
@@ -40,7 +49,8 @@ class Making:
 
     Args:
         template: what it is cloned from; None where the VM is known to exist.
-        taken: VM ids that are on record for other nodes.
+        ids, gates: of the whole run, which other threads use too.
+        vmid: the id that was drawn for it beforehand.
     """
 
     def __init__(
@@ -49,9 +59,10 @@ class Making:
         journal: Journal,
         spec: NodeSpec,
         *,
-        template: TemplateFound | None,
-        vmids: VmIds | None,
-        taken: frozenset[int],
+        template: Source | None,
+        ids: Ids,
+        gates: Gates,
+        vmid: int | None = None,
     ) -> None:
         """Nothing is asked or written yet."""
         self._tools = tools
@@ -59,8 +70,10 @@ class Making:
         self._journal = journal
         self._spec = spec
         self._template = template
-        self._vmids = vmids
-        self._taken = taken
+        self._run_ids = ids
+        self._gates = gates
+        self._drawn = vmid
+        self._clone_upid: str | None = None
         self.warnings: list[str] = []
 
     @property
@@ -82,8 +95,8 @@ class Making:
     def carry_out(self, step: Step, machine: MachineFound) -> tuple[MachineFound, Facts | None]:
         """One step on a VM that is there; the VM after it."""
         match step:
-            case Clone():
-                raise ValueError("a VM that is there is not cloned")
+            case Clone() | Create() | Fetch():
+                raise ValueError("a VM that is there is not made again")
             case Configure():
                 return self._configure(step, machine), None
             case Resize():
@@ -121,74 +134,73 @@ class Making:
                 why=f"VM {self._journal.node.vmid} on record is gone",
                 next_step="run the command again",
             )
-        order, *_ = plan(self._spec, template=self._template, machine=None, uuid=self._uuid, known=False)
-        if not isinstance(order, Clone):
-            raise TypeError("a plan without a machine begins with a clone")
+        first, *rest = plan(self._spec, template=self._template, machine=None, uuid=self._uuid, known=False)
+        if isinstance(first, Fetch):
+            with self._gates.through(first.volume, at_once=1):  # the others then find it there
+                self.warnings += fetch(self._tools, first)
+            first = rest[0]
+        if not isinstance(first, Clone | Create):
+            raise TypeError("a plan without a machine begins with making one")
+        order, source = first, first.storage
+        if isinstance(self._template, TemplateFound) and (disk := boot_disk(self._template.config)):
+            source = storage_of(self._template.config, disk)
         for vmid in self._ids():
-            self._journal.note("clone", vmid=vmid, proxmox_node=order.host)
-            try:
-                upid = self._hypervisor.clone(
-                    order, vmid=vmid, name=self._spec.name, description=marker(self._spec.name, self._uuid)
-                )
-            except IdTaken:
-                found = self._look()  # ours, if an answer to a former run was lost
-                if isinstance(found, MachineFound):
-                    return found
-                self._tools.console.detail(f"VM id {vmid} was taken meanwhile; another one is drawn")
-                self._journal.note("clone", vmid=None)
-                continue
-            except Unanswered:
-                found = self._look(patient=True)
-                if isinstance(found, MachineFound):
-                    return found
-                raise
-            self._journal.note("clone", upid=upid)
-            what = f"the clone of template {order.template} to VM {vmid}"
-            self.warnings += follow(self._tools, upid, what, timeout_s=self._tools.patience.clone_s)
-            found = self._look(patient=True)
-            if isinstance(found, MachineFound):
+            with self._gates.through(source):
+                found = self._clone_to(vmid, order)
+            if found is not None:
                 return found
-            raise OtherSide(
-                f"{what} ended well, and there is no such VM",
-                why=f"on {order.host} VM {vmid} is {found}",
-                next_step="look who removed it, then run the command again",
-            )
         raise OtherSide(
             f"no VM id was free for {self._spec.name}",
             why=f"{self._tools.patience.draws} ids were drawn, and each was taken before the clone began",
             next_step="run the command again, or widen vmids in the site file",
         )
 
-    def _ids(self) -> Iterator[int]:
-        """VM ids to try: the one on record (a lost clone may stand there), then drawn ones."""
-        if self._journal.node.vmid is not None:
-            yield self._journal.node.vmid
-        tried: set[int] = set()
-        for _ in range(self._tools.patience.draws):
-            vmid = self._draw(tried)
-            tried.add(vmid)
-            yield vmid
-
-    def _draw(self, tried: set[int]) -> int:
-        """A VM id that looks free; it is claimed by the clone only."""
-        passed = tried | self._taken
-        if self._vmids is None:
-            first = self._hypervisor.free_id()
-            if first is not None and first not in passed:
-                return first
-            # The cluster still calls it free while another clone claims it.
-            candidates = range((first or 99) + 1, (first or 99) + 1000)
-        else:
-            candidates = range(self._vmids.first, self._vmids.last + 1)
-            passed |= {guest.vmid for guest in self._hypervisor.guests()}
-        for candidate in candidates:
-            if candidate not in passed and self._hypervisor.free_id(candidate) is not None:
-                return candidate
+    def _clone_to(self, vmid: int, order: Clone | Create) -> MachineFound | None:
+        """The clone at this id; None if the id is another VM's. A lock that others hold is waited out."""
+        source = f"template {order.template}" if isinstance(order, Clone) else f"image {order.image}"
+        what = f"the clone of {source} to VM {vmid}"
+        for last in self._tools.turns_of_a_lock():
+            self._journal.note("clone", vmid=vmid, proxmox_node=order.host)
+            try:
+                upid = self._hypervisor.clone(
+                    order, vmid=vmid, name=self._spec.name, description=marker(self._spec.name, self._uuid)
+                )
+                self._journal.note("clone", upid=upid)
+                self.warnings += follow(self._tools, upid, what, timeout_s=self._tools.patience.clone_s)
+                self._clone_upid = upid
+                break
+            except IdTaken:
+                found = self._look()  # ours, if an answer to a former run was lost
+                if isinstance(found, MachineFound):
+                    return found
+                self._tools.console.detail(f"VM id {vmid} was taken meanwhile; another one is drawn")
+                self._journal.note("clone", vmid=None)
+                return None
+            except Unanswered:
+                found = self._look(patient=True)
+                if isinstance(found, MachineFound):
+                    return found
+                raise
+            except OtherSide as error:
+                if last or not _LOCK_HELD.search(error.why):
+                    raise
+                self._tools.console.detail(f"{what}: somebody else holds the lock; it is tried again")
+        found = self._look(patient=True)
+        if isinstance(found, MachineFound):
+            return found
         raise OtherSide(
-            f"no VM id is free for {self._spec.name}",
-            why=f"every id from {candidates.start} to {candidates.stop - 1} is taken",
-            next_step="widen vmids in the site file, or retire a node",
+            f"{what} ended well, and there is no such VM",
+            why=f"on {order.host} VM {vmid} is {found}",
+            next_step="look who removed it, then run the command again",
         )
+
+    def _ids(self) -> Iterator[int]:
+        """VM ids to try: the one on record (a lost clone may stand there), the one drawn before, then others."""
+        for vmid in (self._journal.node.vmid, self._drawn):
+            if vmid is not None:
+                yield vmid
+        for _ in range(self._tools.patience.draws):
+            yield self._run_ids.draw(self._hypervisor, self._spec.name)
 
     def _look(self, *, patient: bool = False) -> MachineFound | Other:
         """What stands at the VM id on record, once it is no longer being cloned.
@@ -227,7 +239,9 @@ class Making:
             return "unclear" if _is_temporary(config) else "foreign"
         if config.get("lock") in {"clone", "create"}:
             return "cloning"
-        return MachineFound(vmid, host, config, self._hypervisor.running(host, vmid))
+        # A clone of this run was not started yet, and if somebody else did that, the start will say so.
+        running = self._clone_upid is None and self._hypervisor.running(host, vmid)
+        return MachineFound(vmid, host, config, running)
 
     def _owned(self, config: Config) -> bool:
         return is_ours(config, self._spec.name, self._uuid, configured=self._journal.configured)
@@ -237,9 +251,7 @@ class Making:
         step = self._journal.step or ""
         if step not in _TASK_KINDS:
             return machine
-        upid = self._journal.upid or self._hypervisor.newest_task(
-            machine.host, vmid=machine.vmid, kind=_TASK_KINDS[step]
-        )
+        upid = self._journal.upid or self._begun(step, machine)
         status = None if upid is None else self._hypervisor.task(upid)
         if upid is None or status is None or status.outcome is not None:
             return machine
@@ -248,6 +260,22 @@ class Making:
         config = self._hypervisor.config(machine.host, machine.vmid)
         running = self._hypervisor.running(machine.host, machine.vmid)
         return replace(machine, config=config or machine.config, running=running)
+
+    def _intend(self, step: str, machine: MachineFound) -> None:
+        """Note a write that begins a task, and the newest task of its kind that was there before it.
+
+        A clone of this run has no tasks before its own; those of a former VM with its id are older.
+        """
+        known = self._clone_upid or self._hypervisor.newest_task(
+            machine.host, vmid=machine.vmid, kind=_TASK_KINDS[step]
+        )
+        self._journal.note(step, known=known)
+
+    def _begun(self, step: str, machine: MachineFound) -> str | None:
+        """The task that the noted write began although nobody told us, if it did."""
+        return self._hypervisor.newest_task(
+            machine.host, vmid=machine.vmid, kind=_TASK_KINDS[step], known=self._journal.known
+        )
 
     def _follow_noted(self, step: str, what: str, timeout_s: float) -> None:
         if self._journal.step == step and self._journal.upid is not None:
@@ -272,10 +300,12 @@ class Making:
         config = self._hypervisor.config(machine.host, machine.vmid) or {}
         asked = {change.key for change in step.changes}
         left = [change for change in differences(self._spec, config, self._uuid) if change.key in asked]
-        if left and machine.running:
-            keys = ", ".join(change.key for change in left)
-            self.warnings.append(f"VM {machine.vmid} takes on {keys} when it is next stopped and started")
-        elif left:
+        if machine.running:
+            waiting = {each.key for each in self._hypervisor.pending(machine.host, machine.vmid)}
+            if keys := ", ".join(sorted(waiting & asked)):
+                self.warnings.append(f"VM {machine.vmid} takes on {keys} when it is next stopped and started")
+            left = [change for change in left if change.key not in waiting]
+        if left:
             raise lost or OtherSide(
                 f"VM {machine.vmid} did not take its config",
                 why="; ".join(f"{each.key} is {each.before!r} instead of {each.after!r}" for each in left),
@@ -284,11 +314,11 @@ class Making:
         return replace(machine, config=config)
 
     def _resize(self, step: Resize, machine: MachineFound) -> None:
-        self._journal.note("resize")
+        self._intend("resize", machine)
         try:
             upid = self._hypervisor.resize(machine.host, machine.vmid, disk=step.disk, size_gib=step.size_gib)
         except Unanswered:
-            upid = self._hypervisor.newest_task(machine.host, vmid=machine.vmid, kind="resize")
+            upid = self._begun("resize", machine)
             if upid is None:
                 raise
         if upid is not None:
@@ -297,11 +327,11 @@ class Making:
             self.warnings += follow(self._tools, upid, what, timeout_s=self._tools.patience.resize_s)
 
     def _start(self, step: Start, machine: MachineFound) -> None:
-        self._journal.note("start")
+        self._intend("start", machine)
         try:
             upid: str | None = self._hypervisor.start(machine.host, machine.vmid)
         except Unanswered:
-            upid = self._hypervisor.newest_task(machine.host, vmid=machine.vmid, kind="qmstart")
+            upid = self._begun("start", machine)
             if upid is None:
                 raise
         self._journal.note("start", upid=upid)
@@ -317,4 +347,7 @@ class Making:
 
 
 def _is_temporary(config: Config) -> bool:
-    return config.get("lock") == "clone" and str(config.get("description", "")).strip() in {"", _TEMPORARY}
+    return config.get("lock") in {"clone", "create"} and str(config.get("description", "")).strip() in {
+        "",
+        _TEMPORARY,
+    }

@@ -8,8 +8,8 @@ import typer
 from inventory.command import ask, need, run
 from inventory.console import Console
 from inventory.errors import BadInput
-from inventory.model import check_node_name
 from inventory.options import InventoryUrl, Yes, lone, new_app
+from provision.usage import check, names_of
 
 HELP = """Make a node's VM on Proxmox, learn who it is, and sign a ticket for it.
 
@@ -22,12 +22,24 @@ Examples:
 
   provision-node gpu-07 --site site.yaml --profile h100x8
 
+  provision-node 'gpu-[01-16]' --site site.yaml --yes --ticket-out tickets/
+
+  provision-node gpu-07 --site site.yaml --drift --detailed-exitcode
+
   provision-node gpu-07 --site site.yaml --reissue-ticket --ticket-out .
+
+  provision-node gpu-07 --site site.yaml --rollback
+
+  provision-node gpu-07 --site site.yaml --retire
+
+  provision-node --site site.yaml --grants
 """
 
 app = new_app(HELP)
 
-Names = Annotated[list[str], typer.Argument(metavar="NAME", help="The nodes, such as gpu-07.")]
+Names = Annotated[
+    list[str] | None, typer.Argument(metavar="NAME", help="The nodes, such as gpu-07 or 'gpu-[01-16]'.")
+]
 SiteFile = Annotated[
     Path | None,
     typer.Option("--site", envvar="MUSTER_SITE", metavar="FILE", help="The site file (site.yaml)."),
@@ -42,7 +54,8 @@ PlanOnly = Annotated[
     bool, typer.Option("--plan", "--dry-run", "-n", help="Show what would be done; change nothing.")
 ]
 Detailed = Annotated[
-    bool, typer.Option("--detailed-exitcode", help="With --plan: exit 10 if there is something to do.")
+    bool,
+    typer.Option("--detailed-exitcode", help="With --plan or --drift: exit 10 if there is something to do."),
 ]
 TicketOut = Annotated[
     Path | None,
@@ -55,10 +68,34 @@ Reissue = Annotated[
     typer.Option("--reissue-ticket", help="Read the facts again and sign a new ticket; no Proxmox write."),
 ]
 
+DriftOnly = Annotated[
+    bool, typer.Option("--drift", help="Compare the VM with its profile, key by key; change nothing.")
+]
+RollbackOnly = Annotated[
+    bool, typer.Option("--rollback", help="Undo a node whose making did not end: its VM is destroyed.")
+]
+RetireOnly = Annotated[
+    bool, typer.Option("--retire", help="Destroy the VM of a node whose identity the holder has ended.")
+]
+Orphan = Annotated[
+    bool,
+    typer.Option("--orphan-identity", help="With --retire: without the receipt that the identity ended."),
+]
+GrantsOnly = Annotated[
+    bool, typer.Option("--grants", help="Print what the token must be allowed; nobody is asked.")
+]
+Wait = Annotated[
+    float | None,
+    typer.Option("--wait", metavar="SECONDS", min=1, help="How long to wait for the guest agent (900)."),
+]
+AtOnce = Annotated[
+    int, typer.Option("--at-once", metavar="N", min=1, max=64, help="How many nodes to work on at a time.")
+]
+
 
 @lone(app)
 def provision_node(
-    names: Names,
+    names: Names = None,
     *,
     console: Console,
     site_file: SiteFile = None,
@@ -67,13 +104,31 @@ def provision_node(
     detailed_exitcode: Detailed = False,
     ticket_out: TicketOut = None,
     reissue_ticket: Reissue = False,
+    drift: DriftOnly = False,
+    rollback: RollbackOnly = False,
+    retire: RetireOnly = False,
+    orphan_identity: Orphan = False,
+    grants: GrantsOnly = False,
+    wait: Wait = None,
+    at_once: AtOnce = 8,
     yes: Yes = False,
     inventory: InventoryUrl = None,
 ) -> None:
     """Make nodes' VMs, learn who they are, sign their tickets."""
-    wanted = tuple(dict.fromkeys(names))
-    _check_usage(
-        wanted, plan_only=dry_run, detailed=detailed_exitcode, reissue=reissue_ticket, out=ticket_out
+    wanted = names_of(names or ())
+    check(
+        wanted,
+        modes={
+            "--grants": grants,
+            "--reissue-ticket": reissue_ticket,
+            "--drift": drift,
+            "--rollback": rollback,
+            "--retire": retire,
+        },
+        plan_only=dry_run,
+        detailed=detailed_exitcode,
+        orphan=orphan_identity,
+        out=ticket_out,
     )
     if site_file is None:
         raise BadInput(
@@ -81,66 +136,83 @@ def provision_node(
             why="neither --site nor MUSTER_SITE names one",
             next_step="give --site FILE (examples/site.yaml shows one)",
         )
+    if grants:
+        _show_grants(console, site_file, profile)
+        return
     need("provision", "proxmoxer", "requests")
     from inventory.store import Store, utc_now
     from provision.api_token import read_token
     from provision.handover import check_signing_key
+    from provision.leave import Leave, typed_name
+    from provision.many import Many
     from provision.proxmox import Proxmox
+    from provision.retire import Retiring
     from provision.road import Road
-    from provision.run import Run, Wish, document, exit_code, rows
+    from provision.rollback import Rollback
+    from provision.run import Run, Wish, document, exit_code, rows, warnings_of
     from provision.spec import load_site
-    from provision.tasks import Tools
+    from provision.tasks import Patience, Tools
 
     site = load_site(site_file)
     token, warnings = read_token(site.proxmox.token_file)
-    check_signing_key(site)
+    if not (retire or rollback or drift):
+        check_signing_key(site)
     for warning in warnings:
         console.warn(warning)
     store = Store.open(inventory)
-    with Proxmox(url=site.proxmox.url, token=token, ca_file=site.proxmox.ca_file) as proxmox:
-        results = Run(
-            Wish(wanted, profile, dry_run, reissue_ticket, ticket_out),
-            site=site,
-            road=Road(site, store, Tools(proxmox, console)),
+
+    def session() -> Proxmox:
+        return Proxmox(
+            url=site.proxmox.url,
+            token=token,
+            ca_file=site.proxmox.ca_file,
+            fingerprint=site.proxmox.fingerprint,
+        )
+
+    with session() as proxmox:
+        tools = Tools(proxmox, console, Patience() if wait is None else Patience(agent_s=wait))
+        many = Many(tools, session, at_once=at_once)
+        leave = Leave(
+            wanted,
             store=store,
             console=console,
-            confirm=lambda question: ask(console, question, yes=yes),
-            now=utc_now(),
-        ).all()
+            many=many,
+            confirm=lambda name: typed_name(console, name, yes=yes),
+        )
+        if retire:
+            results = leave.retire(Retiring(site, store, tools), orphan=orphan_identity, plan_only=dry_run)
+        elif rollback:
+            results = leave.roll_back(Rollback(store, tools), plan_only=dry_run)
+        else:
+            results = Run(
+                Wish(wanted, profile, dry_run, reissue_ticket, ticket_out, drift),
+                site=site,
+                road=Road(site, store, tools),
+                store=store,
+                console=console,
+                confirm=lambda question: ask(console, question, yes=yes),
+                now=utc_now(),
+                many=many,
+            ).all()
+    for warning in warnings_of(results):
+        console.warn(warning)
     for result in results:
-        for warning in result.warnings:
-            console.warn(warning)
         if result.error is not None:
             console.error(result.error)
     console.document(document(results))
-    if not dry_run:
+    if not (dry_run or drift):
         console.table(("NAME", "VMID", "ADDRESS", "STATE"), rows(results))
     raise typer.Exit(int(exit_code(results, detailed=detailed_exitcode)))
 
 
-def _check_usage(
-    names: tuple[str, ...], *, plan_only: bool, detailed: bool, reissue: bool, out: Path | None
-) -> None:
-    for name in names:
-        check_node_name(name)
-    if detailed and not plan_only:
-        raise BadInput(
-            "--detailed-exitcode was not understood",
-            why="it tells of a plan, and none was asked for",
-            next_step="add --plan",
-        )
-    if reissue and plan_only:
-        raise BadInput(
-            "--plan and --reissue-ticket do not go together",
-            why="a new ticket needs no plan: Proxmox is not written to",
-            next_step="leave one of them away",
-        )
-    if out is not None and len(names) > 1 and not out.is_dir():
-        raise BadInput(
-            f"{out} cannot take {len(names)} tickets",
-            why="it is not a folder",
-            next_step=f"mkdir {out}",
-        )
+def _show_grants(console: Console, site_file: Path, profile: str | None) -> None:
+    from provision.allowance import as_document, as_lines
+    from provision.spec import load_site
+
+    site = load_site(site_file)
+    for line in as_lines(site, profile=profile):
+        console.data(line)
+    console.document(as_document(site, profile=profile))
 
 
 def main() -> None:

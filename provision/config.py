@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_interface
 
@@ -18,12 +18,13 @@ from provision.properties import (
     split_nic,
     split_tags,
 )
-from provision.wanted import NodeSpec, WantedFabric
+from provision.wanted import NodeSpec, WantedFabric, WantedNuma
 
 TAG = "muster"
 UNKNOWN_UUID = "(chosen when the VM is made)"
 _HOSTPCI = re.compile(r"hostpci\d+")
-_PCI_SLOTS = 16
+_NUMA = re.compile(r"numa\d+")
+PCI_SLOTS = 16
 # What changes the cloud-init data changes the instance-id, and so the SSH host keys at the next boot
 # (qemu-server Cloudinit.pm nocloud_gen_metadata; cloud-init's ssh module runs once per instance).
 _MAKES_NEW_HOST_KEYS = re.compile(r"name|ciuser|sshkeys|ciupgrade|ipconfig\d+")
@@ -87,15 +88,35 @@ def wanted_config(spec: NodeSpec, config: Config, uuid: str | None) -> dict[str,
         "description": _description(str(config.get("description", "")), spec.name, known),
         "net0": _management_nic(spec, config.get("net0"), uuid),
     }
-    if spec.gpu_mapping is not None:
+    wanted |= _hardware(spec, config) | _pci(spec.mappings, config)
+    if spec.mappings or any(map(_HOSTPCI.fullmatch, config)):
         # PCI passthrough pins all memory when the VM starts, so a balloon has nothing to give back.
         wanted["balloon"] = "0"
-        wanted |= _gpus(spec.gpu_mapping, spec.gpu_count, config)
     for index, fabric in enumerate(spec.fabrics, start=1):
+        if fabric.bridge is None:
+            continue  # a passed function is no netN, and Proxmox's cloud-init knows nothing of it
         wanted[f"net{index}"] = _fabric_nic(fabric, config.get(f"net{index}"), uuid, index)
         if fabric.address is not None:
             wanted[f"ipconfig{index}"] = _ipconfig(fabric.address, None)
     return wanted
+
+
+def created_config(spec: NodeSpec, uuid: str | None, *, image: str) -> dict[str, str]:
+    """Every key of a VM that is built from an image (a volume), as texts for Proxmox."""
+    base = {
+        "scsihw": "virtio-scsi-single",
+        "scsi0": f"{spec.storage}:0,import-from={image},discard=on,iothread=1,ssd=1",
+        "ide2": f"{spec.storage}:cloudinit",
+        "boot": "order=scsi0",
+        "ostype": "l26",
+        "serial0": "socket",  # many cloud images wait for a serial console
+        "vga": "serial0",
+    }
+    if spec.bios == "ovmf":
+        keys = int(spec.secure_boot)
+        base["efidisk0"] = f"{spec.storage}:1,efitype=4m,pre-enrolled-keys={keys}"
+    wanted = wanted_config(spec, base, uuid)
+    return base | {key: value for key, value in wanted.items() if value is not None}
 
 
 def mac_of(config: Config, index: int) -> str | None:
@@ -121,17 +142,19 @@ def _ipconfig(address: str | None, gateway: str | None) -> str:
 
 
 def _management_nic(spec: NodeSpec, text: str | None, uuid: str | None) -> str:
-    nic = _kept_nic(text, uuid, 0)
-    nic["bridge"] = spec.bridge
-    return _tagged(nic, tag=spec.vlan)
+    nic = _kept_nic(text, uuid, 0) | {"bridge": spec.bridge}
+    return _tagged(nic | _queues(spec.queues), tag=spec.vlan)
 
 
 def _fabric_nic(fabric: WantedFabric, text: str | None, uuid: str | None, index: int) -> str:
-    nic = _kept_nic(text, uuid, index)
-    nic["bridge"] = fabric.bridge
+    nic = _kept_nic(text, uuid, index) | {"bridge": str(fabric.bridge)}
     if fabric.mtu is not None:
         nic["mtu"] = str(fabric.mtu)
-    return _tagged(nic, tag=None)
+    return _tagged(nic | _queues(fabric.queues), tag=fabric.vlan)
+
+
+def _queues(count: int | None) -> Properties:
+    return {} if count is None else {"queues": str(count)}
 
 
 def _kept_nic(text: str | None, uuid: str | None, index: int) -> Properties:
@@ -154,16 +177,46 @@ def _mac(uuid: str | None, index: int) -> str:
     return ":".join(f"{octet:02x}" for octet in (0x02, *digest[:5]))
 
 
-def _gpus(mapping: str, count: int, config: Config) -> dict[str, str | None]:
+def _hardware(spec: NodeSpec, config: Config) -> dict[str, str | None]:
+    """What the profile says of the machine itself; what it leaves out stays as it is."""
+    asked: dict[str, str | int | None] = {
+        "sockets": spec.sockets,
+        "machine": _machine(spec.machine, str(config.get("machine", ""))),
+        "bios": spec.bios,
+        "cpu": spec.cpu,
+        "hugepages": spec.hugepages_mib,
+        "affinity": spec.affinity,
+    }
+    wanted: dict[str, str | None] = {key: str(value) for key, value in asked.items() if value is not None}
+    if spec.numa or spec.hugepages_mib:
+        wanted["numa"] = "1"
+    if spec.numa:
+        wanted |= dict.fromkeys(key for key in config if _NUMA.fullmatch(key))
+        wanted |= {f"numa{index}": _numa(node) for index, node in enumerate(spec.numa)}
+    return wanted
+
+
+def _machine(wanted: str | None, found: str) -> str | None:
+    """`q35` is met by every q35, such as the version that a template is pinned to."""
+    return found if wanted == "q35" and "q35" in found else wanted
+
+
+def _numa(node: WantedNuma) -> str:
+    bound = {} if node.host_node is None else {"hostnodes": str(node.host_node), "policy": "bind"}
+    return join({"cpus": node.cpus, "memory": str(node.memory_mib)} | bound)
+
+
+def _pci(mappings: Mapping[str, int], config: Config) -> dict[str, str | None]:
     """The PCI entries: ours are kept in their slots, missing ones take free slots, surplus ones go."""
     taken = {key: split(str(config[key]), default_key="host") for key in config if _HOSTPCI.fullmatch(key)}
-    ours = sorted((key for key, value in taken.items() if value.get("mapping") == mapping), key=_slot)
-    free = [f"hostpci{slot}" for slot in range(_PCI_SLOTS) if f"hostpci{slot}" not in taken]
-    slots = (ours + free)[:count]
-    wanted: dict[str, str | None] = {
-        key: join(taken.get(key, {"mapping": mapping}) | {"pcie": "1"}) for key in slots
-    }
-    return wanted | dict.fromkeys(ours[count:])
+    free = [f"hostpci{slot}" for slot in range(PCI_SLOTS) if f"hostpci{slot}" not in taken]
+    wanted: dict[str, str | None] = {}
+    for mapping, count in mappings.items():
+        ours = sorted((key for key, value in taken.items() if value.get("mapping") == mapping), key=_slot)
+        slots, free = (ours + free)[:count], free[max(0, count - len(ours)) :]
+        wanted |= {key: join(taken.get(key, {"mapping": mapping}) | {"pcie": "1"}) for key in slots}
+        wanted |= dict.fromkeys(ours[count:])
+    return wanted
 
 
 def _slot(key: str) -> int:

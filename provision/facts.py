@@ -14,6 +14,10 @@ from provision.plan import MachineFound
 from provision.tasks import Tools
 from provision.wanted import NodeSpec
 
+# Without a static address the NIC asks for one by DHCP (ip=dhcp), which is IPv4; one that the network announces
+# for IPv6 is often there sooner.
+_FAMILY: guest.Family = 4
+
 
 @dataclass(frozen=True, slots=True)
 class Facts:
@@ -75,10 +79,10 @@ def _wait_for_address(
                 if found is None:
                     state = "the guest agent does not answer (is it installed and enabled in the template?)"
             if found is not None:
-                if seen := guest.management_address(found, macs[0], wanted=wanted):
+                if seen := guest.management_address(found, macs[0], wanted=wanted, family=_FAMILY):
                     source = spec.address is not None
                     return found, Address(seen.ip, seen.prefix, "static" if source else "leased")
-                state = f"no {wanted or 'usable address'} on {macs[0]} yet; {guest.addresses_seen(found)}"
+                state = f"no {wanted or 'IPv4 address'} on {macs[0]} yet; {guest.addresses_seen(found)}"
             waiting.update(state)
     raise OtherSide(
         f"VM {machine.vmid} did not tell its address in {timeout_s:.0f} s",

@@ -2,10 +2,10 @@
 
 import re
 from ipaddress import IPv4Interface, IPv6Interface, ip_address, ip_interface
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, Field
 
 from inventory.errors import BadInput
 from inventory.model import check_node_name, check_user
@@ -16,6 +16,13 @@ Interface = IPv4Interface | IPv6Interface
 _BRIDGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}")
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _POOL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./-]*")
+_SHA256 = re.compile(r"[0-9A-Fa-f]{2}(?::[0-9A-Fa-f]{2}){31}")
+_SHA256_HEX = re.compile(r"[0-9A-Fa-f]{64}")
+_IMAGE_FILE = re.compile(r"/[A-Za-z0-9][A-Za-z0-9_.+-]*\.(?:qcow2|raw|img|vmdk)$")
+_VOLUME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*:[A-Za-z0-9][A-Za-z0-9_.+/-]*")
+_CPU_SET = re.compile(r"\d{1,4}(?:-\d{1,4})?(?:[;,]\d{1,4}(?:-\d{1,4})?)*")
+_MACHINE = re.compile(r"(?:pc|q35|pc-(?:i440fx|q35)-\d+\.\d+(?:\+pve\d+)?)(?:,viommu=(?:intel|virtio))?")
+_CPU = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*(?:,flags=[+-][a-z0-9-]+(?:;[+-][a-z0-9-]+)*)?")
 _FABRIC = re.compile(r"[a-z0-9][a-z0-9-]{0,14}")
 
 
@@ -69,14 +76,21 @@ def _ip(text: str) -> str:
         raise ValueError(f"{text!r} is not an IP address") from None
 
 
-def _template(value: Any) -> Any:  # noqa: ANN401 - whatever the file holds
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        raise ValueError("a template is given by its VM id or by its name")  # noqa: TRY004 - pydantic's way
-    if isinstance(value, int) and not 100 <= value <= 999_999_999:
-        raise ValueError(f"{value} is not between 100 and 999999999")
-    if isinstance(value, str) and not value.strip():
-        raise ValueError("the template's name is empty")
-    return value
+def _fingerprint(text: str) -> str:
+    if not _SHA256.fullmatch(text):
+        raise ValueError(
+            "a fingerprint is the SHA-256 of the certificate, 32 octets in hex with colons, AB:CD:..."
+        )
+    return text.upper()
+
+
+def _image_url(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username or parts.password:
+        raise ValueError(f"{text!r} is not of the form https://host/file.qcow2, without a password in it")
+    if not _IMAGE_FILE.search(parts.path):
+        raise ValueError(f"{text!r} does not end in .qcow2, .raw, .img or .vmdk")
+    return text
 
 
 Url = Annotated[str, AfterValidator(_url)]
@@ -84,7 +98,13 @@ NodeName = Annotated[str, AfterValidator(_node_name)]
 HostAddress = Annotated[str, AfterValidator(_host_address)]
 Ip = Annotated[str, AfterValidator(_ip)]
 User = Annotated[str, AfterValidator(check_user)]
-Template = Annotated[int | str, BeforeValidator(_template)]
+Fingerprint = Annotated[str, AfterValidator(_fingerprint)]
+Sha256 = Annotated[str, _matches(_SHA256_HEX, "a SHA-256 in hex (64 digits)")]
+ImageUrl = Annotated[str, AfterValidator(_image_url)]
+Volume = Annotated[str, _matches(_VOLUME, "a volume of a storage, such as local:import/debian-12.qcow2")]
+CpuSet = Annotated[str, _matches(_CPU_SET, "a set of CPUs, such as 0-31")]
+Machine = Annotated[str, _matches(_MACHINE, "a machine type of Proxmox, such as q35 or pc-q35-9.2")]
+Cpu = Annotated[str, _matches(_CPU, "a CPU type of Proxmox, such as host or host,flags=+pcid")]
 Bridge = Annotated[str, _matches(_BRIDGE, "a bridge's name")]
 Word = Annotated[str, _matches(_WORD, "a word of letters, digits, '_', '.' and '-'")]
 Pool = Annotated[str, _matches(_POOL, "a pool's name")]

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from typing import Any
+from typing import Any, Literal
 
 from inventory.errors import Refused
 from inventory.model import HostKey
@@ -21,6 +21,7 @@ HOST_KEYS = (
 READABLE = frozenset({CLOUD_INIT_RESULT, CLOUD_INIT_STATUS, MACHINE_ID, *HOST_KEYS})
 """The files that we read in a guest. The agent reads as root, private keys too, so there is no other."""
 
+Family = Literal[4, 6]
 _MACHINE_ID = re.compile(r"[0-9a-f]{32}")
 _LINK_LOCAL_MAC = "00:00:00:00:00:00"
 _LOCALHOST = frozenset({IPv4Address("127.0.0.1"), IPv6Address("::1")})
@@ -58,12 +59,13 @@ def check_readable(path: str) -> None:
 
 
 def management_address(
-    interfaces: Sequence[Mapping[str, Any]], mac: str, *, wanted: str | None
+    interfaces: Sequence[Mapping[str, Any]], mac: str, *, wanted: str | None, family: Family | None = None
 ) -> Seen | None:
     """The address on the NIC with this MAC; None while there is none that serves.
 
-    mac: case does not matter. wanted: a static address, which then has to be the one. Otherwise IPv4 goes
-    before IPv6, and what serves nobody else (link-local, APIPA, localhost, multicast) is passed over.
+    mac: case does not matter. wanted: a static address, which then has to be the one. family: only such
+    addresses, for one of the other family may be there sooner. Otherwise IPv4 goes before IPv6, and what
+    serves nobody else (link-local, APIPA, localhost, multicast) is passed over.
     """
     usable: list[Seen] = []
     for interface in interfaces:
@@ -78,7 +80,7 @@ def management_address(
             if wanted is not None:
                 if seen.ip == wanted:
                     return seen
-            elif _serves(ip):
+            elif _serves(ip) and family in {None, ip.version}:
                 usable.append(seen)
     return min(usable, key=lambda seen: ":" in seen.ip, default=None)
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from inventory.errors import OtherSide
-from provision.plan import Clone, StorageFound
+from provision.placement import Devices, Load
+from provision.plan import Clone, Create, Fetch, StorageFound
 from provision.properties import Config
 
 
@@ -34,12 +35,16 @@ class ChangedMeanwhile(OtherSide):
 
 @dataclass(frozen=True, slots=True)
 class Guest:
-    """A VM as the cluster lists it; a VM made a moment ago may still lack its name."""
+    """A VM as the cluster lists it; one made a moment ago may still lack all but its id. memory_mib: MiB."""
 
     vmid: int
     name: str
     host: str
     template: bool
+    tags: tuple[str, ...] = ()
+    running: bool = False
+    cpus: int = 0
+    memory_mib: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +54,51 @@ class TaskStatus:
     outcome: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A key of a running VM that waits for the next stop and start. before, after: None where it is absent."""
+
+    key: str
+    before: str | None
+    after: str | None
+
+
 class Hypervisor(Protocol):
     """What Proxmox does for us. Every call has its own deadline and raises OtherSide."""
 
     def guests(self) -> tuple[Guest, ...]:
         """The VMs that we may see."""
 
-    def hosts(self) -> Mapping[str, bool]:
-        """The Proxmox nodes, and whether each is online."""
+    @property
+    def token_id(self) -> str:
+        """user@realm!name of the token that asks."""
+
+    def version(self) -> int:
+        """Proxmox's major version."""
+
+    def permissions(self) -> Mapping[str, Mapping[str, int]]:
+        """What the token may do, by path: each privilege, and whether it holds below that path too."""
+
+    def hosts(self) -> Mapping[str, Load]:
+        """The Proxmox nodes and what they carry."""
+
+    def bridges(self, host: str) -> Mapping[str, int]:
+        """The bridges of a host that the token may use, with their MTU in octets."""
+
+    def devices(self, host: str) -> Mapping[str, Devices]:
+        """The PCI mappings that the token may see, with their devices on a host."""
 
     def storages(self, host: str) -> Mapping[str, StorageFound]:
         """The storages of a host."""
+
+    def images(self, host: str, storage: str) -> frozenset[str]:
+        """The images that a storage has to make VMs of, by their volumes."""
+
+    def download(self, step: Fetch) -> str:
+        """Begin to download an image; the task's UPID. Raises Unanswered."""
+
+    def newest_download(self, step: Fetch) -> str | None:
+        """The UPID of the newest download of that file."""
 
     def config(self, host: str, vmid: int) -> Config | None:
         """The VM's config; None if there is no such VM on that host."""
@@ -70,8 +109,8 @@ class Hypervisor(Protocol):
     def free_id(self, vmid: int | None = None) -> int | None:
         """A free VM id; with `vmid`, that one if it is free, else None. It is not reserved."""
 
-    def clone(self, order: Clone, *, vmid: int, name: str, description: str) -> str:
-        """Begin a full clone; the task's UPID. Raises IdTaken, Unanswered."""
+    def clone(self, order: Clone | Create, *, vmid: int, name: str, description: str) -> str:
+        """Begin to make the VM; the task's UPID. Raises IdTaken, Unanswered."""
 
     def configure(
         self, host: str, vmid: int, *, changes: Mapping[str, str], delete: Sequence[str], digest: str | None
@@ -90,8 +129,29 @@ class Hypervisor(Protocol):
     def task_log(self, upid: str) -> tuple[str, ...]:
         """The last lines of a task's log."""
 
-    def newest_task(self, host: str, *, vmid: int, kind: str) -> str | None:
-        """The UPID of the newest task of a kind on a VM."""
+    def newest_task(self, host: str, *, vmid: int, kind: str, known: str | None = None) -> str | None:
+        """The UPID of the newest task of a kind on a VM, if it began after the task `known`."""
+
+    def task_lines(self, upid: str, *, start: int) -> tuple[str, ...]:
+        """The lines of a task's log from the line number `start` on, counted from 0."""
+
+    def stop_task(self, upid: str) -> None:
+        """Ask a task to stop; it then ends with an error."""
+
+    def stop(self, host: str, vmid: int) -> str:
+        """Begin to switch the VM off; the task's UPID. Raises Unanswered."""
+
+    def destroy(self, host: str, vmid: int) -> str:
+        """Begin to destroy the VM, with what names it elsewhere; the task's UPID. Raises Unanswered."""
+
+    def ha_managed(self, host: str, vmid: int) -> bool:
+        """Whether the HA manager would start it again."""
+
+    def leave_ha(self, vmid: int) -> None:
+        """Take the VM out of the HA manager's hands."""
+
+    def pending(self, host: str, vmid: int) -> tuple[Pending, ...]:
+        """What was changed and is taken on only when the VM is next stopped and started."""
 
     def interfaces(self, host: str, vmid: int) -> Sequence[Mapping[str, Any]] | None:
         """What the guest agent tells of the network; None while the agent does not answer."""

@@ -16,19 +16,24 @@ class Journal:
         self._store = store
         self.node = node
 
-    def note(self, step: str, *, upid: str | None = None, **facts: Any) -> None:  # noqa: ANN401 - Node's fields
-        """Before a write: which step it is. After it: the task that Proxmox began for it."""
-        journal: dict[str, Any] = {"step": step, **({"upid": upid} if upid else {})}
+    def note(self, step: str, *, upid: str | None = None, known: str | None = None, **facts: Any) -> None:  # noqa: ANN401 - Node's fields
+        """Before a write: which step it is. After it: the task that Proxmox began for it.
+
+        known: the newest task of that kind before the write; what the write begins is another one, and newer.
+        """
+        journal: dict[str, Any] = {"step": step}
+        journal |= {"upid": upid} if upid else {}
+        journal |= {"known": known} if known else {}
         self.node = self._store.save(replace(self.node, journal=journal, **facts))
 
     def move(self, state: State, *, why: str, **facts: Any) -> None:  # noqa: ANN401 - Node's fields
         """Another state, or an event in the same one."""
         self.node = self._store.save(replace(self.node, state=state, **facts), why=why)
 
-    def fail(self, error: MusterError) -> None:
+    def fail(self, error: MusterError, state: State = State.PROVISION_FAILED) -> None:
         """The failed state with its reason; if somebody else holds the record by now, it is left to them."""
         try:
-            self.move(State.PROVISION_FAILED, why=str(error), reason=str(error))
+            self.move(state, why=str(error), reason=str(error))
         except MusterError:
             return
 
@@ -41,6 +46,11 @@ class Journal:
     def upid(self) -> str | None:
         """The task of that step, if its UPID was noted."""
         return self.node.journal.get("upid")
+
+    @property
+    def known(self) -> str | None:
+        """The newest task of that step's kind from before its write."""
+        return self.node.journal.get("known")
 
     @property
     def configured(self) -> bool:

@@ -1,19 +1,10 @@
 """From the VM that is wanted and the one that is found to steps; pure; no steps when nothing is left to do."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from inventory.errors import Refused
-from provision.config import Change, differences, makes_new_host_keys, marker, shown
-from provision.properties import (
-    Config,
-    boot_disk,
-    disk_kib,
-    has_cloud_init_drive,
-    size_text,
-    storage_of,
-)
+from provision.config import Change, created_config, differences, makes_new_host_keys, marker, shown
+from provision.properties import Config, boot_disk, disk_kib, size_text
 from provision.wanted import NodeSpec
 
 _GIB = 1024**2  # KiB in a GiB
@@ -21,21 +12,40 @@ _GIB = 1024**2  # KiB in a GiB
 
 @dataclass(frozen=True, slots=True)
 class TemplateFound:
-    """The template. host: the Proxmox node that has its config."""
+    """The template. host: the Proxmox node that has its config. target: the one that the VM is to stand on."""
 
     vmid: int
     name: str
     host: str
     config: Config
+    target: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFound:
+    """An image to make the VM of, on the host that it is to stand on. fetch: how it gets there; None if it is there."""
+
+    volume: str
+    host: str
+    fetch: "Fetch | None"
+
+    @property
+    def name(self) -> str:
+        """The volume, for people."""
+        return self.volume
+
+
+Source: TypeAlias = TemplateFound | ImageFound
 
 
 @dataclass(frozen=True, slots=True)
 class StorageFound:
-    """A storage as one Proxmox node sees it."""
+    """A storage as one Proxmox node sees it. images: holds disks of VMs. imports: holds images to make them from."""
 
     active: bool
     images: bool
     shared: bool
+    imports: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +60,7 @@ class MachineFound:
 
 @dataclass(frozen=True, slots=True)
 class Clone:
-    """Make the VM: a full copy of a template. source: the host of the template; host: of the VM."""
+    """Make the VM from a template. source: the host of the template; host: of the VM. linked: no full copy."""
 
     template: int
     template_name: str
@@ -58,6 +68,34 @@ class Clone:
     host: str
     storage: str
     pool: str | None
+    linked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Let Proxmox download an image and check it. volume: what it becomes there."""
+
+    url: str
+    sha256: str
+    host: str
+    storage: str
+    volume: str
+
+    @property
+    def file_name(self) -> str:
+        """The image's name in its storage."""
+        return self.volume.rpartition("/")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Make the VM: its boot disk is a copy of `image`, a volume. config: all its keys, as texts for Proxmox."""
+
+    image: str
+    host: str
+    storage: str
+    pool: str | None
+    config: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +127,13 @@ class ReadFacts:
     """Wait for the guest and learn its address, host keys and machine-id."""
 
 
-Step: TypeAlias = Clone | Configure | Resize | Start | ReadFacts
+Step: TypeAlias = Fetch | Create | Clone | Configure | Resize | Start | ReadFacts
 
 
 def plan(
     spec: NodeSpec,
     *,
-    template: TemplateFound | None,
+    template: Source | None,
     machine: MachineFound | None,
     uuid: str | None,
     known: bool,
@@ -109,6 +147,8 @@ def plan(
     if machine is None:
         if template is None:
             raise ValueError("without a machine there must be a template")
+        if isinstance(template, ImageFound):
+            return _from_image(spec, template, uuid)
         # A clone is given its name and its marker as it is made.
         config = {**template.config, "name": spec.name, "description": marker(spec.name, uuid)}
         steps.append(
@@ -116,9 +156,10 @@ def plan(
                 template=template.vmid,
                 template_name=template.name,
                 source=template.host,
-                host=spec.host or template.host,
+                host=template.target or spec.host or template.host,
                 storage=spec.storage,
                 pool=spec.pool,
+                linked=spec.linked,
             )
         )
     else:
@@ -146,45 +187,12 @@ def writes(step: Step) -> bool:
     return not isinstance(step, ReadFacts)
 
 
-def check_rules(spec: NodeSpec, template: TemplateFound, storages: Mapping[str, StorageFound]) -> list[str]:
-    """Refuse what would fail after the VM was made; returns warnings.
-
-    Raises:
-        Refused: a rule does not hold; all that do not are told at once.
-    """
-    where = f"template {template.vmid} '{template.name}' on {template.host}"
-    faults: list[str] = []
-    disk = boot_disk(template.config)
-    if disk is None:
-        faults.append(f"{where} has no disk to boot from")
-    else:
-        size = disk_kib(template.config, disk)
-        if size is not None and size > spec.disk_gib * _GIB:
-            faults.append(
-                f"disk_gib asks for {spec.disk_gib} GiB, and {disk} of {where} has {size_text(size)};"
-                " a disk cannot shrink"
-            )
-    if spec.gpu_count and "q35" not in str(template.config.get("machine", "")):
-        machine = template.config.get("machine", "the default, i440fx")
-        faults.append(f"GPUs need a q35 machine (pcie=1), and {where} has {machine}")
-    faults += _storage_faults(spec, template, storages, disk)
-    if faults:
-        raise Refused(
-            f"{spec.name} was not made",
-            why="\n".join(faults),
-            next_step=f"mend profile {spec.profile} in the site file, or the template; nothing was changed",
-        )
-    if has_cloud_init_drive(template.config):
-        return []
-    return [f"{where} has no cloud-init drive: login user, keys and address will not reach the guest"]
-
-
 def start_timeout_s(spec: NodeSpec, config: Config) -> float:
     """How long Proxmox gives a VM to start (qemu-server Helpers.pm, config_aware_timeout)."""
     seconds = spec.memory_mib // 1024 if spec.memory_mib > 30720 else 30
-    if spec.gpu_count or any(key.startswith("hostpci") for key in config):
+    if spec.mappings or any(key.startswith("hostpci") for key in config):
         seconds *= 4
-    if config.get("hugepages"):
+    if spec.hugepages_mib or config.get("hugepages"):
         seconds = max(seconds, 150)
     nics = {key for key in config if key.startswith("net") and key[3:].isdigit()}
     return float(seconds + 5 * len(nics | {f"net{index}" for index in range(len(spec.fabrics) + 1)}))
@@ -194,7 +202,13 @@ def as_json(step: Step) -> dict[str, Any]:
     """A step for --json."""
     match step:
         case Clone():
-            return {"step": "clone", "template": step.template, "host": step.host, "storage": step.storage}
+            where = {"template": step.template, "host": step.host, "storage": step.storage}
+            return {"step": "clone", **where, "linked": step.linked}
+        case Fetch():
+            return {"step": "fetch", "url": step.url, "host": step.host, "volume": step.volume}
+        case Create():
+            where = {"image": step.image, "host": step.host, "storage": step.storage}
+            return {"step": "create", **where, "config": dict(step.config)}
         case Configure():
             told = [entry for change in step.changes for entry in shown(change)]
             return {
@@ -214,7 +228,14 @@ def as_text(step: Step) -> list[str]:
     match step:
         case Clone():
             what = f"template {step.template} '{step.template_name}' on {step.source}"
-            return [f"+ clone      {what}, full copy to storage {step.storage} on {step.host}"]
+            how = "linked clone on" if step.linked else "full copy to"
+            return [f"+ clone      {what}, {how} storage {step.storage} on {step.host}"]
+        case Fetch():
+            return [f"+ fetch      {step.url} to {step.volume} on {step.host}, checked by its SHA-256"]
+        case Create():
+            lines = [f"+ create     from image {step.image}, on storage {step.storage} of {step.host}"]
+            told = [entry for key, value in step.config for entry in shown(Change(key, None, value))]
+            return lines + [f"+ configure  {key}: {after}" for key, _, after in told]
         case Configure():
             told = [entry for change in step.changes for entry in shown(change)]
             return [
@@ -230,6 +251,15 @@ def as_text(step: Step) -> list[str]:
             return ["> read       address, host keys and machine-id through the guest agent"]
 
 
+def _from_image(spec: NodeSpec, image: ImageFound, uuid: str | None) -> tuple[Step, ...]:
+    """A VM from an image is made with all its keys at once; how large the image is shows only then."""
+    config = created_config(spec, uuid, image=image.volume)
+    create = Create(image.volume, image.host, spec.storage, spec.pool, tuple(config.items()))
+    fetched = () if image.fetch is None else (image.fetch,)
+    resize = Resize("scsi0", None, spec.disk_gib)
+    return (*fetched, create, resize, Start(start_timeout_s(spec, config)), ReadFacts())
+
+
 def _growth(spec: NodeSpec, config: Config) -> list[Step]:
     disk = boot_disk(config)
     if disk is None:
@@ -238,23 +268,3 @@ def _growth(spec: NodeSpec, config: Config) -> list[Step]:
     if size is not None and size >= spec.disk_gib * _GIB:
         return []
     return [Resize(disk, size, spec.disk_gib)]
-
-
-def _storage_faults(
-    spec: NodeSpec, template: TemplateFound, storages: Mapping[str, StorageFound], disk: str | None
-) -> list[str]:
-    usable = ", ".join(sorted(name for name, found in storages.items() if found.active and found.images))
-    there = f"(there are: {usable or 'none'})"
-    found = storages.get(spec.storage)
-    if found is None:
-        return [f"storage {spec.storage} is not on {template.host}, or is hidden from this token {there}"]
-    if not found.active:
-        return [f"storage {spec.storage} is not active on {template.host} {there}"]
-    if not found.images:
-        return [f"storage {spec.storage} holds no VM images {there}"]
-    if spec.host not in {None, template.host}:
-        source = storages.get(storage_of(template.config, disk)) if disk else None
-        if not found.shared or (source is not None and not source.shared):
-            where = f"template {template.vmid} is on {template.host} and the profile names {spec.host}"
-            return [f"{where}: a copy from host to host needs shared storage on both sides"]
-    return []

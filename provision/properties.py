@@ -17,8 +17,14 @@ NIC_MODELS = frozenset(
 _DRIVE = re.compile(r"(?:scsi|virtio|sata|ide)\d+")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)([KMGT]?)")
 _KIB = {"K": 1, "M": 1024, "G": 1024**2, "T": 1024**3}
-_DEFAULT_KEY = {"agent": "enabled", "memory": "current", "hostpci": "host"}
-_NUMBERS = frozenset({"cores", "balloon", "ciupgrade"})
+_DEFAULT_KEY = {
+    "agent": "enabled",
+    "memory": "current",
+    "hostpci": "host",
+    "cpu": "cputype",
+    "machine": "type",
+}
+_NUMBERS = frozenset({"cores", "sockets", "numa", "hugepages", "balloon", "ciupgrade"})
 _TRUE = {"yes": "1", "on": "1", "true": "1", "no": "0", "off": "0", "false": "0"}
 
 
@@ -89,7 +95,7 @@ def mean(key: str, value: Any) -> Any:  # noqa: ANN401 - a config value goes in,
         return {name: word.lower() if name == "uuid" else word for name, word in split(text).items()}
     if kind == "net":
         return split_nic(text)
-    if kind in {"agent", "hostpci", "ipconfig"}:
+    if kind in {"agent", "hostpci", "ipconfig", "cpu", "machine", "numa"}:
         found = split(text, default_key=_DEFAULT_KEY.get(kind, ""))
         return {name: _TRUE.get(word, word) for name, word in found.items()}
     return text

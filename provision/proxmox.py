@@ -17,12 +17,16 @@ import requests
 from proxmoxer import ProxmoxResource, ResourceException
 from proxmoxer.backends.https import Backend, JsonSerializer
 
-from inventory.errors import BadInput, MusterError, OtherSide
+from inventory.errors import MusterError, OtherSide
 from provision.api_token import Token
+from provision.cluster import Cluster
 from provision.guest import check_readable
-from provision.hypervisor import ChangedMeanwhile, Guest, IdTaken, TaskStatus, Unanswered, Unreachable
-from provision.plan import Clone, StorageFound
+from provision.hypervisor import ChangedMeanwhile, IdTaken, TaskStatus, Unanswered, Unreachable
+from provision.plan import Clone, Create
 from provision.properties import Config
+from provision.removal import Removal
+from provision.trust import Trust, colons
+from provision.upid import is_newer
 
 CONNECT_S = 10.0
 ANSWER_S = 45.0  # pveproxy itself waits 30 s for the daemon behind it; giving up earlier tells nothing
@@ -48,36 +52,40 @@ class _WholeAnswer(JsonSerializer):  # type: ignore[misc]  # proxmoxer has no ty
         return _json(response)
 
 
-class Proxmox:
+class Proxmox(Cluster, Removal):
     """One Proxmox cluster, through one of its nodes; implements `Hypervisor`.
 
     Args:
         url: https://host:port.
         ca_file: PEM; only certificates from there are believed.
+        fingerprint: SHA-256 of the one certificate that is believed; exactly one of the two is given.
         timeout_s: how long one answer may take.
     """
 
-    def __init__(self, *, url: str, token: Token, ca_file: Path, timeout_s: float = ANSWER_S) -> None:
+    def __init__(
+        self,
+        *,
+        url: str,
+        token: Token,
+        ca_file: Path | None = None,
+        fingerprint: str | None = None,
+        timeout_s: float = ANSWER_S,
+    ) -> None:
         parts = urlsplit(url)
         self._host, self._port = str(parts.hostname), int(parts.port or 8006)
         self._token = token
-        self._ca_file = ca_file
-        if not ca_file.is_file():
-            raise BadInput(
-                "Proxmox cannot be trusted",
-                why=f"there is no CA file {ca_file}",
-                next_step="copy /etc/pve/pve-root-ca.pem of a Proxmox node there, or mend ca_file",
-            )
+        self._trust = Trust(ca_file, fingerprint)
         backend = Backend(
             self._host,
             port=self._port,
             user=token.user,
             token_name=token.name,
             token_value=token.secret,
-            verify_ssl=str(ca_file),
+            verify_ssl=True,  # and by `Trust`, which alone has a say
             timeout=(CONNECT_S, timeout_s),
         )
         self._session = backend.get_session()
+        self._trust.mount(self._session)
         self._session.max_redirects = 0  # the API never redirects, and a token goes nowhere else
         self._api = ProxmoxResource(
             base_url=backend.get_base_url(), session=self._session, serializer=_WholeAnswer()
@@ -89,32 +97,14 @@ class Proxmox:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def token_id(self) -> str:
+        """user@realm!name of the token that asks."""
+        return self._token.id
+
     def close(self) -> None:
         """End the connections."""
         self._session.close()
-
-    def guests(self) -> tuple[Guest, ...]:
-        """The VMs that we may see."""
-        return tuple(
-            Guest(int(row["vmid"]), str(row.get("name", "")), str(row["node"]), bool(row.get("template")))
-            for row in self._get("cluster", "resources", type="vm")
-            if row.get("type") == "qemu"
-        )
-
-    def hosts(self) -> Mapping[str, bool]:
-        """The Proxmox nodes, and whether each is online."""
-        return {str(row["node"]): row.get("status") == "online" for row in self._get("nodes")}
-
-    def storages(self, host: str) -> Mapping[str, StorageFound]:
-        """The storages of a host."""
-        return {
-            str(row["storage"]): StorageFound(
-                active=bool(int(row.get("active", 0))) and bool(int(row.get("enabled", 1))),
-                images="images" in str(row.get("content", "")).split(","),
-                shared=bool(int(row.get("shared", 0))),
-            )
-            for row in self._get("nodes", host, "storage")
-        }
 
     def config(self, host: str, vmid: int) -> Config | None:
         """The VM's config; None if there is no such VM on that host."""
@@ -139,16 +129,21 @@ class Proxmox:
                 return None
             raise
 
-    def clone(self, order: Clone, *, vmid: int, name: str, description: str) -> str:
-        """Begin a full clone; the task's UPID."""
+    def clone(self, order: Clone | Create, *, vmid: int, name: str, description: str) -> str:
+        """Begin to make the VM, from a template or from an image; the task's UPID."""
         try:
+            if isinstance(order, Create):
+                path: tuple[str | int, ...] = ("nodes", order.host, "qemu")
+                config = dict(order.config) | {"name": name, "description": description}
+                return str(self._write("POST", path, vmid=vmid, pool=order.pool, **config))
+            path = ("nodes", order.source, "qemu", order.template, "clone")
             upid = self._write(
                 "POST",
-                ("nodes", order.source, "qemu", order.template, "clone"),
+                path,
                 newid=vmid,
                 name=name,
-                full=1,
-                storage=order.storage,
+                full=0 if order.linked else 1,
+                storage=None if order.linked else order.storage,  # Proxmox refuses it for linked clones
                 pool=order.pool,
                 description=description,
                 target=order.host if order.host != order.source else None,
@@ -212,10 +207,10 @@ class Proxmox:
                 break
         return tuple(lines[-_TAIL:])
 
-    def newest_task(self, host: str, *, vmid: int, kind: str) -> str | None:
-        """The UPID of the newest task of a kind on a VM."""
+    def newest_task(self, host: str, *, vmid: int, kind: str, known: str | None = None) -> str | None:
+        """The UPID of the newest task of a kind on a VM, if it began after the task `known`."""
         rows = self._get("nodes", host, "tasks", vmid=vmid, typefilter=kind, source="all", limit=_PAGE)
-        rows = [row for row in rows if row.get("type") == kind]
+        rows = [row for row in rows if row.get("type") == kind and is_newer(str(row["upid"]), known)]
         return max(rows, key=lambda row: row.get("starttime", 0))["upid"] if rows else None
 
     def interfaces(self, host: str, vmid: int) -> Sequence[Mapping[str, Any]] | None:
@@ -259,7 +254,7 @@ class Proxmox:
         the socket under it, hangs on the error.
         """
         what = f"{method} /{'/'.join(map(str, path))}"
-        verb = {"GET": self._api.get, "POST": self._api.post, "PUT": self._api.put}[method]
+        verb = getattr(self._api, method.lower())
         write = method != "GET"
         try:
             return verb(*path, **{key: value for key, value in params.items() if value is not None})
@@ -291,6 +286,8 @@ class Proxmox:
         text = str(body.get("message") or error.content or error.status_message).strip()
         if isinstance(body.get("errors"), dict):
             text += "".join(f"\n{key}: {str(fault).strip()}" for key, fault in body["errors"].items())
+        if status == 596 and "certificate verify failed" in text:
+            return self._wrong_host_name(what, text)
         if 595 <= status <= 599:
             # 595 is from the connecting, so nothing happened; after the others a write may have.
             if write and status != 595:
@@ -312,7 +309,8 @@ class Proxmox:
             return _Answered(
                 f"the token {self._token.id} may not do {what}",
                 why=text,
-                next_step="grant it what the line above names, to the user and to the token",
+                next_step="grant it what the line above names, to the user and to the token"
+                " (provision-node --grants prints the lines)",
                 status=status,
                 text=text,
             )
@@ -324,13 +322,23 @@ class Proxmox:
             text=text,
         )
 
-    def _not_trusted(self, error: Exception) -> OtherSide:
-        presented = _fingerprint(self._host, self._port)
+    def _wrong_host_name(self, what: str, text: str) -> OtherSide:
+        """Proxmox's proxy does not believe the node behind it, often one named by its DNS name or in another case."""
+        asked = what.partition("/nodes/")[2].partition("/")[0]
         return OtherSide(
-            f"Proxmox at {self._host}:{self._port} is not trusted",
-            why=f"its certificate is not from {self._ca_file}: {_ssl_reason(error)}"
-            + (f"\nit presents a certificate with SHA-256 {presented}" if presented else ""),
-            next_step=f"put the CA that signed it (/etc/pve/pve-root-ca.pem) into {self._ca_file}",
+            f"{what} did not get through",
+            why=f"Proxmox said 596 {text}: it is its own node {asked} that it does not trust, not we that mistrust it",
+            next_step=f"check that {asked} is a node's name as Proxmox lists it, else renew that node's certificate"
+            " (pvecm updatecerts)",
+        )
+
+    def _not_trusted(self, error: Exception) -> OtherSide:
+        why = self._trust.why_not(error)
+        presented = _fingerprint(self._host, self._port)
+        if presented and presented not in why:
+            why += f"\nit presents a certificate with SHA-256 {presented}"
+        return OtherSide(
+            f"Proxmox at {self._host}:{self._port} is not trusted", why=why, next_step=self._trust.next_step()
         )
 
     def _unreachable(self, error: Exception) -> Unreachable:
@@ -376,12 +384,7 @@ def _fingerprint(host: str, port: int) -> str | None:
         pem = ssl.get_server_certificate((host, port), timeout=CONNECT_S)
     except (OSError, ValueError):
         return None
-    return hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem)).digest().hex(":").upper()
-
-
-def _ssl_reason(error: Exception) -> str:
-    found = re.search(r"certificate verify failed: ([^(\"']+)", str(error))
-    return found[1].strip() if found else "the TLS handshake failed"
+    return colons(hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem)).hexdigest())
 
 
 def _network_reason(error: Exception) -> str:

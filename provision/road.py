@@ -7,19 +7,24 @@ from datetime import datetime
 
 from inventory.errors import BadInput, MusterError, Refused
 from inventory.model import Address, Fabric, Node, State, check_node_name
-from inventory.store import Store, utc_now, whoami
+from inventory.store import AddressTaken, Store, utc_now, whoami
+from inventory.ticket import peek_ticket
 from provision.apply import Making
 from provision.config import Change, is_ours
+from provision.drift import Drift
 from provision.facts import Facts, read_facts
+from provision.gates import Gates
 from provision.handover import new_ticket
+from provision.ids import Ids
 from provision.journal import Journal
-from provision.plan import MachineFound, Step, TemplateFound, check_rules, drift, plan, writes
+from provision.plan import MachineFound, Source, Step, drift, plan, writes
 from provision.spec import Site
 from provision.survey import Survey
 from provision.tasks import Tools
 from provision.wanted import NodeSpec, login_keys, want
 
 _BEING_MADE = frozenset({State.PLANNED, State.PROVISIONING, State.PROVISION_FAILED})
+_ADDRESS_TURNS = 64
 _LEAVING = frozenset(
     {
         State.DECOMMISSIONING,
@@ -37,15 +42,17 @@ class Prepared:
     """A node that was looked at. steps: what is left to do; nothing was changed yet.
 
     node: its record, if there is one. drift: what differs and is not mended (it would change host keys).
+    vmid: the id that was drawn for its VM; the clone may find it taken, and draws another.
     """
 
     spec: NodeSpec
     node: Node | None
-    template: TemplateFound | None
+    template: Source | None
     machine: MachineFound | None
     steps: tuple[Step, ...]
     drift: tuple[Change, ...] = ()
     warnings: tuple[str, ...] = ()
+    vmid: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +80,35 @@ class Road:
         self._site = site
         self._store = store
         self._tools = tools
-        self._survey = Survey(tools.hypervisor)
+        self._survey = Survey(tools.hypervisor, ids=site.vmids.range if site.vmids else None)
         self._now = now
         self._new_uuid = new_uuid
         self._in_flight: list[Node] = []
+        self._gates = Gates()
+        self._ids: Ids | None = None
+
+    def before_threads(self) -> None:
+        """Ask what all threads will need, on this one's connection."""
+        self._run_ids()
+        _ = self._survey.guests
+
+    def for_thread(self, tools: Tools) -> "Road":
+        """The same road for another thread, with tools of its own; what the run shares is shared."""
+        other = Road(self._site, self._store, tools, now=self._now, new_uuid=self._new_uuid)
+        other._survey, other._in_flight = self._survey, self._in_flight
+        other._gates, other._ids = self._gates, self._ids
+        return other
+
+    def draw_id(self, prepared: Prepared) -> Prepared:
+        """The same with an id for its VM, so that the nodes of one run get theirs in the order of their names.
+
+        Raises:
+            OtherSide: no id is free.
+        """
+        if prepared.machine is not None or (prepared.node is not None and prepared.node.vmid is not None):
+            return prepared
+        vmid = self._run_ids().draw(self._tools.hypervisor, prepared.spec.name)
+        return replace(prepared, vmid=vmid)
 
     def prepare(self, name: str, *, profile: str | None) -> Prepared:
         """Look at a node and plan; nothing is changed.
@@ -99,17 +131,28 @@ class Road:
                 why=f"its VM {node.vmid} was made from profile {node.profile}, not {chosen}",
                 next_step=f"leave --profile away, or make {chosen} under another name",
             )
-        spec = want(
-            self._site,
-            name,
-            chosen,
-            ssh_keys=login_keys(self._site.profile(chosen).ssh_keys_file),
-            nodes=(*self._store.all(), *self._in_flight),
-        )
+        spec = self._want(name, chosen)
         self._in_flight.append(_as_wanted(Node(name=name, state=State.PLANNED), spec, self._site))
         if node is None or node.state in _BEING_MADE:
             return self._prepare_new(spec, node)
         return self._prepare_known(spec, node)
+
+    def drift(self, prepared: Prepared) -> Drift:
+        """What differs between the VM of a node and its profile, whether the same command would mend it or not.
+
+        Raises:
+            Refused: its VM is not made yet.
+            OtherSide: Proxmox did not tell.
+        """
+        node, machine = prepared.node, prepared.machine
+        if node is None or machine is None or node.state in _BEING_MADE:
+            raise Refused(
+                f"{prepared.spec.name} cannot be compared with its profile",
+                why="its VM is not made yet",
+                next_step=f"provision-node {prepared.spec.name}",
+            )
+        pending = self._tools.hypervisor.pending(machine.host, machine.vmid)
+        return Drift(prepared.steps, prepared.drift, pending)
 
     def carry_out(self, prepared: Prepared) -> Made:
         """Do what is left to do for one node.
@@ -120,7 +163,7 @@ class Road:
         node = prepared.node
         if node is not None and node.state not in _BEING_MADE:
             return self._mend(prepared, node)
-        journal = self._begin(prepared.spec, node)
+        prepared, journal = self._begin(prepared)
         making = self._making(prepared, journal)
         try:
             _, facts = making.to_the_end()
@@ -153,35 +196,36 @@ class Road:
                 why="the site file names no key to sign it",
                 next_step="add ticket.signing_key to the site file",
             )
-        profile = self._site.profile_for(asked=node.profile, recorded=None)
-        keys = login_keys(self._site.profile(profile).ssh_keys_file)
-        spec = want(self._site, name, profile, ssh_keys=keys, nodes=self._store.all())
+        spec = self._want(name, self._site.profile_for(asked=node.profile, recorded=None))
         facts = read_facts(self._tools, spec, self._own_machine(node))
         journal = Journal(self._store, replace(node, spec_hash=spec.hash))
-        warnings = self._finish(journal, facts, why="a new ticket was made")
+        void = f"; ticket {peek_ticket(node.ticket).id} is void" if node.ticket else ""
+        warnings = self._finish(journal, facts, why=f"a new ticket was made{void}")
         return Made(journal.node, changed=True, warnings=(*facts.warnings, *warnings))
 
     def _prepare_new(self, spec: NodeSpec, node: Node | None) -> Prepared:
         machine = self._machine_being_made(spec, node) if node else None
-        template, warnings = None, []
+        template: Source | None = None
+        warnings: list[str] = []
         if machine is None:
-            template = self._survey.template(spec)
-            warnings = check_rules(spec, template, self._survey.storages(template.host))
+            template, warnings = self._survey.source(spec)
         uuid = node.uuid if node else None
         steps = plan(spec, template=template, machine=machine, uuid=uuid, known=False)
+        self._survey.check(spec, steps, source=template, machine=machine)
         return Prepared(spec, node, template, machine, steps, warnings=tuple(warnings))
 
     def _prepare_known(self, spec: NodeSpec, node: Node) -> Prepared:
         machine = self._own_machine(node)
         uuid = str(node.uuid)
         steps = plan(spec, template=None, machine=machine, uuid=uuid, known=True)
+        self._survey.check(spec, steps, source=None, machine=machine)
         return Prepared(spec, node, None, machine, steps, drift=drift(spec, machine, uuid))
 
     def _machine_being_made(self, spec: NodeSpec, node: Node) -> MachineFound | None:
         if node.vmid is None or node.uuid is None or node.proxmox_node is None:
             return None
         config = self._tools.hypervisor.config(node.proxmox_node, node.vmid)
-        if config is None or config.get("lock") == "clone":
+        if config is None or config.get("lock") in {"clone", "create"}:
             return None
         configured = Journal(self._store, node).configured
         if not is_ours(config, spec.name, node.uuid, configured=configured):
@@ -213,31 +257,55 @@ class Road:
             )
         return MachineFound(vmid, host, config, self._tools.hypervisor.running(host, vmid))
 
-    def _begin(self, spec: NodeSpec, node: Node | None) -> Journal:
-        """The record in `provisioning` with the VM's uuid, before the first write to Proxmox."""
+    def _want(self, name: str, profile: str) -> NodeSpec:
+        keys = login_keys(self._site.profile(profile).ssh_keys_file)
+        nodes = (*self._store.all(), *(node for node in self._in_flight if node.name != name))
+        return want(self._site, name, profile, ssh_keys=keys, nodes=nodes)
+
+    def _begin(self, prepared: Prepared) -> tuple[Prepared, Journal]:
+        """The record in `provisioning` with the VM's uuid and addresses, before the first write to Proxmox.
+
+        An address that another run has put on record meanwhile is chosen anew.
+        """
+        for _ in range(_ADDRESS_TURNS):
+            try:
+                return prepared, self._recorded(prepared.spec, prepared.node)
+            except AddressTaken as taken:
+                again = self._want(prepared.spec.name, prepared.spec.profile)
+                if again == prepared.spec:
+                    raise  # it is the node's own in the site file
+                told = f"{taken.why} meanwhile; {prepared.spec.name} was given others"
+                prepared = replace(prepared, spec=again, warnings=(*prepared.warnings, told))
+        return prepared, self._recorded(prepared.spec, prepared.node)
+
+    def _recorded(self, spec: NodeSpec, node: Node | None) -> Journal:
+        why = f"provisioning from profile {spec.profile}"
         if node is None:
             fresh = Node(name=spec.name, state=State.PROVISIONING, uuid=str(self._new_uuid()))
-            wanted = _as_wanted(fresh, spec, self._site)
-            return Journal(
-                self._store, self._store.add(wanted, why=f"provisioning from profile {spec.profile}")
-            )
+            return Journal(self._store, self._store.add(_as_wanted(fresh, spec, self._site), why=why))
         journal = Journal(self._store, node)
-        wanted = _as_wanted(
+        journal.node = _as_wanted(
             replace(node, uuid=node.uuid or str(self._new_uuid()), reason=None), spec, self._site
         )
-        journal.node = wanted
-        journal.move(State.PROVISIONING, why=f"provisioning from profile {spec.profile} goes on")
+        journal.move(State.PROVISIONING, why=f"{why} goes on")
         return journal
 
+    def _run_ids(self) -> Ids:
+        if self._ids is None:
+            nodes = (node for node in self._store.all() if node.state is not State.RETIRED)
+            taken = frozenset(node.vmid for node in nodes if node.vmid is not None)
+            self._ids = Ids(self._site.vmids, taken=taken)
+        return self._ids
+
     def _making(self, prepared: Prepared, journal: Journal) -> Making:
-        taken = {node.vmid for node in self._store.all() if node.name != prepared.spec.name and node.vmid}
         return Making(
             self._tools,
             journal,
             prepared.spec,
             template=prepared.template,
-            vmids=self._site.vmids,
-            taken=frozenset(taken),
+            ids=self._run_ids(),
+            gates=self._gates,
+            vmid=prepared.vmid,
         )
 
     def _mend(self, prepared: Prepared, node: Node) -> Made:

@@ -1,5 +1,6 @@
 """Several nodes in one run: all looked at, one plan shown, one question, then each by itself."""
 
+import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -13,10 +14,14 @@ from inventory.model import Node, State
 from inventory.signature import fingerprint
 from inventory.store import Store
 from inventory.ticket import iso, peek_ticket
+from provision.drift import Drift
 from provision.handover import receipt_words, write_ticket
-from provision.plan import Step, as_json, as_text, writes
+from provision.many import Many
+from provision.plan import Clone, Step, as_json, as_text, writes
 from provision.road import Prepared, Road
 from provision.spec import Site
+
+_NAMED = 4  # nodes that one warning names; a fleet would fill the screen
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +33,15 @@ class Wish:
     plan_only: bool = False
     reissue: bool = False
     ticket_out: Path | None = None
+    drift: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of one node. prepared: it was looked at without a fault; node: its record now."""
+    """What became of one node.
+
+    prepared: it was looked at without a fault. node: its record now. goes: what --retire or --rollback takes away.
+    """
 
     name: str
     prepared: Prepared | None = None
@@ -40,11 +49,18 @@ class Result:
     changed: bool = False
     warnings: tuple[str, ...] = ()
     error: MusterError | None = None
+    drift: Drift | None = None
+    goes: tuple[str, ...] = ()
 
     @property
     def steps(self) -> tuple[Step, ...]:
         """What was, or is, to be done."""
         return self.prepared.steps if self.prepared else ()
+
+    @property
+    def to_do(self) -> bool:
+        """Whether a plan has something to do for it, or its VM differs from its profile."""
+        return bool(self.steps or self.drift or self.goes)
 
 
 class Run:
@@ -52,6 +68,7 @@ class Run:
 
     Args:
         confirm: asks a person before the first change; it raises where nobody can be asked.
+        many: works on several nodes at once; without it they come one after the other.
     """
 
     def __init__(
@@ -64,6 +81,7 @@ class Run:
         console: Console,
         confirm: Callable[[str], bool],
         now: datetime,
+        many: Many | None = None,
     ) -> None:
         """Nothing is done yet."""
         self._wish = wish
@@ -73,6 +91,7 @@ class Run:
         self._console = console
         self._confirm = confirm
         self._now = now
+        self._many = many
 
     def all(self) -> tuple[Result, ...]:
         """Do what is asked for; a node that fails does not stop the others.
@@ -81,9 +100,12 @@ class Run:
             BadInput: nobody can be asked.
             Refused: the answer was no.
         """
+        if self._wish.drift:
+            return tuple(self._compare(name) for name in self._wish.names)
         if self._wish.reissue:
             self._ask_before_reissue()
-            return tuple(self._told(self._reissue(name)) for name in self._wish.names)
+            names = [Result(name) for name in self._wish.names]
+            return self._each(names, lambda result, road: self._told(self._reissue(result.name, road)))
         looked = [self._look(name) for name in self._wish.names]
         self._show(looked)
         if self._wish.plan_only:
@@ -91,7 +113,46 @@ class Run:
         changing = [result.name for result in looked if any(map(writes, result.steps))]
         if changing and not self._confirm(f"carry this out for {', '.join(changing)}?"):
             raise _answered_no()
-        return tuple(self._told(self._carry_out(result)) for result in looked)
+        if all(result.prepared is None for result in looked):
+            return tuple(looked)
+        drawn = [self._with_id(result) for result in looked]
+        return self._each(drawn, lambda result, road: self._told(self._carry_out(result, road)))
+
+    def _each(self, results: list[Result], work: Callable[[Result, Road], Result]) -> tuple[Result, ...]:
+        if self._many is None:
+            return tuple(work(result, self._road) for result in results)
+        if sum(result.error is None for result in results) > 1:
+            with contextlib.suppress(MusterError):  # each node will tell it
+                self._road.before_threads()
+        return self._many.each(
+            results,
+            lambda result, tools: work(result, self._road.for_thread(tools)),
+            name_of=lambda result: result.name,
+        )
+
+    def _compare(self, name: str) -> Result:
+        result = self._look(name)
+        if result.prepared is None:
+            return result
+        try:
+            drift = self._road.drift(result.prepared)
+        except MusterError as error:
+            return replace(result, error=error)
+        where = f"VM {result.prepared.node.vmid} and " if result.prepared.node else ""
+        profile = f"profile {result.prepared.spec.profile}"
+        verdict = f"{where}{profile} differ" if drift else "no changes"
+        self._console.data(f"{name}: {verdict}")
+        for line in drift.lines():
+            self._console.data(f"  {line}")
+        return replace(result, drift=drift)
+
+    def _with_id(self, result: Result) -> Result:
+        if result.prepared is None or not any(isinstance(step, Clone) for step in result.steps):
+            return result
+        try:
+            return replace(result, prepared=self._road.draw_id(result.prepared))
+        except MusterError as error:
+            return replace(result, prepared=None, error=error)
 
     def _look(self, name: str) -> Result:
         try:
@@ -107,29 +168,29 @@ class Run:
                 continue
             lines = [line for step in result.steps for line in as_text(step)]
             for change in result.prepared.drift:
-                lines.append(
-                    f"! drift      {change.key} differs and stays: the guest would make new host keys"
-                )
+                lines.append(f"-/+ {change.key:<9}  differs and stays: the guest would make new host keys")
             tell(
                 f"{result.name}: {'no changes' if not lines else 'from profile ' + result.prepared.spec.profile}"
             )
             for line in lines:
                 tell(f"  {line}")
+        if counts := count_line(looked):
+            tell(counts)
 
-    def _carry_out(self, result: Result) -> Result:
+    def _carry_out(self, result: Result, road: Road) -> Result:
         if result.prepared is None:
             return result
         try:
-            made = self._road.carry_out(result.prepared)
+            made = road.carry_out(result.prepared)
         except MusterError as error:
             node = self._store.get(result.name)
             return replace(result, node=node, changed=bool(node and node.journal), error=error)
         warnings = (*result.warnings, *made.warnings)
         return replace(result, node=made.node, changed=made.changed, warnings=warnings)
 
-    def _reissue(self, name: str) -> Result:
+    def _reissue(self, name: str, road: Road) -> Result:
         try:
-            made = self._road.reissue(name)
+            made = road.reissue(name)
         except MusterError as error:
             return Result(name, node=self._store.get(name), error=error)
         return Result(name, node=made.node, changed=made.changed, warnings=made.warnings)
@@ -174,11 +235,25 @@ class Run:
         return replace(result, warnings=(*result.warnings, *warnings))
 
 
+def count_line(looked: Iterable[Result]) -> str:
+    """`plan: 1 to make, 2 to change, 1 as it should be`; empty for a lone node that is as it should be."""
+    looked = tuple(looked)
+    making = sum(any(isinstance(step, Clone) for step in result.steps) for result in looked)
+    changing = sum(bool(result.steps) for result in looked) - making
+    failed = sum(result.error is not None for result in looked)
+    alike = len(looked) - making - changing - failed
+    if alike == len(looked):
+        return "plan: no changes" if len(looked) > 1 else ""
+    rest = [f"{alike} as it should be"] if alike else []
+    rest += [f"{failed} refused"] if failed else []
+    return ", ".join([f"plan: {making} to make, {changing} to change", *rest])
+
+
 def exit_code(results: Iterable[Result], *, detailed: bool) -> ExitCode:
     """The worst of the nodes; with `detailed`, that a plan has steps."""
     results = tuple(results)
     codes = [result.error.exit_code for result in results if result.error is not None]
-    if not codes and detailed and any(result.steps for result in results):
+    if not codes and detailed and any(result.to_do for result in results):
         return ExitCode.CHANGES
     return worst(codes)
 
@@ -187,6 +262,18 @@ def document(results: Iterable[Result]) -> dict[str, Any]:
     """The JSON document of a run, without its schema number."""
     nodes = [_as_json(result) for result in results]
     return {"ok": all("error" not in node for node in nodes), "nodes": nodes}
+
+
+def warnings_of(results: Iterable[Result]) -> list[str]:
+    """Every warning once, with the nodes that it is about where there are several."""
+    results = tuple(results)
+    names: dict[str, list[str]] = {}
+    for result in results:
+        for warning in dict.fromkeys(result.warnings):
+            names.setdefault(warning, []).append(result.name)
+    if len(results) == 1:
+        return list(names)
+    return [f"{_some(whose)}: {warning}" for warning, whose in names.items()]
 
 
 def rows(results: Iterable[Result]) -> list[tuple[str, ...]]:
@@ -217,6 +304,10 @@ def _as_json(result: Result) -> dict[str, Any]:
     }
     if result.prepared is not None and result.prepared.drift:
         told["drift"] = [change.key for change in result.prepared.drift]
+    if result.drift is not None:
+        told["drift"] = result.drift.as_json()
+    if result.goes:
+        told["goes"] = list(result.goes)
     if result.error is not None:
         told["error"] = result.error.to_json()
     return told
@@ -225,6 +316,12 @@ def _as_json(result: Result) -> dict[str, Any]:
 def _ticket_as_json(text: str) -> dict[str, str]:
     ticket = peek_ticket(text)
     return {"id": ticket.id, "fingerprint": fingerprint(text), "expires": iso(ticket.expires)}
+
+
+def _some(names: list[str]) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
 
 
 def _answered_no() -> Refused:

@@ -2,53 +2,57 @@
 
 from collections.abc import Mapping
 from contextvars import ContextVar
-from ipaddress import ip_address, ip_interface
+from ipaddress import ip_interface
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    ModelWrapValidatorHandler,
-    PositiveFloat,
-    PositiveInt,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, ModelWrapValidatorHandler, PositiveInt, field_validator, model_validator
 
 from inventory.document import Model, RelativePath, load
 from inventory.errors import BadInput
 from provision.fields import (
-    Bridge,
-    FabricName,
+    Cpu,
+    CpuSet,
+    Fingerprint,
     HostAddress,
-    Ip,
+    Machine,
     NodeName,
     Pool,
-    Template,
     Url,
     User,
     VmId,
     Word,
 )
+from provision.parts import FabricPart, GpusPart, ImagePart, NetworkPart, NumaPart, Template
 
 # The profiles as the file has them, for the rules that look from one profile at another. Pydantic tells a
 # fault's place by the validator that raises it, so such a rule must stand at its own key.
 _RAW: ContextVar[Mapping[str, Any]] = ContextVar("profiles of the site file being read")
-_REQUIRED = ("template", "storage", "cores", "memory_mib", "disk_gib", "user", "ssh_keys_file", "network")
+_REQUIRED = ("storage", "cores", "memory_mib", "disk_gib", "user", "ssh_keys_file", "network")
 
 
 class ProxmoxPart(Model):
     """How Proxmox is reached and trusted.
 
     token_file: one line, user@realm!name=secret. ca_file: the CA that signed Proxmox's certificate (PEM).
-    pool: where new VMs belong, and through which rights may be granted.
+    fingerprint: SHA-256 of that certificate itself, in the place of a CA. pool: where new VMs belong, and
+    through which rights may be granted.
     """
 
     url: Url
     token_file: RelativePath
-    ca_file: RelativePath
+    ca_file: RelativePath | None = None
+    fingerprint: Fingerprint | None = None
     pool: Pool | None = None
+
+    @model_validator(mode="after")
+    def _trusts_in_one_way(self) -> "ProxmoxPart":
+        if (self.ca_file is None) == (self.fingerprint is None):
+            given = "both are given" if self.ca_file else "neither is given"
+            raise ValueError(
+                f"either ca_file or fingerprint says whom to trust, and {given}; nothing is unverified"
+            )
+        return self
 
 
 class TicketPart(Model):
@@ -59,6 +63,10 @@ class TicketPart(Model):
 
     signing_key: RelativePath
     valid_h: PositiveInt = 72
+
+
+Bios = Literal["seabios", "ovmf"]
+Hugepages = Literal[2, 1024]
 
 
 class VmIds(Model):
@@ -73,76 +81,26 @@ class VmIds(Model):
             raise ValueError(f"from {self.first} is above to {self.last}")
         return self
 
-
-class Addresses(Model):
-    """Static addresses of one network, each with its prefix length; both ends belong to the range."""
-
-    first: HostAddress = Field(alias="from")
-    last: HostAddress = Field(alias="to")
-
-    @model_validator(mode="after")
-    def _one_network(self) -> "Addresses":
-        first, last = ip_interface(self.first), ip_interface(self.last)
-        if first.network != last.network:
-            raise ValueError(f"from {self.first} and to {self.last} are not in one network")
-        if int(first.ip) > int(last.ip):
-            raise ValueError(f"from {first.ip} is above to {last.ip}")
-        return self
-
-
-class RoutedAddresses(Addresses):
-    """Static addresses and the way out of their network."""
-
-    gateway: Ip | None = None
-
-    @model_validator(mode="after")
-    def _gateway_is_near(self) -> "RoutedAddresses":
-        network = ip_interface(self.first).network
-        if self.gateway is not None and ip_address(self.gateway) not in network:
-            raise ValueError(f"gateway {self.gateway} is outside of {network}")
-        return self
-
-
-def _dhcp_or_range(value: Any) -> Any:  # noqa: ANN401 - whatever the file holds
-    if value == "dhcp":
-        return None
-    if not isinstance(value, Mapping):
-        raise ValueError("should be dhcp, or a mapping with from, to and gateway")  # noqa: TRY004
-    return value
-
-
-class NetworkPart(Model):
-    """The management network. vlan: 1 to 4094. address: None stands for dhcp."""
-
-    bridge: Bridge
-    vlan: Annotated[int, Field(ge=1, le=4094)] | None = None
-    address: Annotated[RoutedAddresses | None, BeforeValidator(_dhcp_or_range)]
-
-
-class GpusPart(Model):
-    """GPUs by resource mapping; Proxmox takes at most 16 PCI devices a VM."""
-
-    mapping: Word
-    count: Annotated[int, Field(ge=1, le=16)]
-
-
-class FabricPart(Model):
-    """One fast network. mtu: octets, 576 to 65520 (Proxmox `netN`). rate_gbps: 10^9 bit/s."""
-
-    name: FabricName
-    bridge: Bridge
-    mtu: Annotated[int, Field(ge=576, le=65520)] | None = None
-    rate_gbps: PositiveFloat | None = None
-    addresses: Addresses | None = None
+    @property
+    def range(self) -> range:
+        """All of them."""
+        return range(self.first, self.last + 1)
 
 
 class Profile(Model):
-    """What the VMs of one kind are like, whole. memory_mib: MiB. disk_gib: GiB of the boot disk."""
+    """What the VMs of one kind are like, whole; None leaves a thing as its template has it.
 
-    template: Template
+    template, image: one of the two. memory_mib: MiB. disk_gib: GiB of the boot disk. cores: of each socket.
+    secure_boot: whether a new EFI disk gets Microsoft's keys. affinity: the host's CPUs.
+    """
+
+    template: Template | None
+    image: ImagePart | None
+    linked: bool
     node: Word
     storage: Word
     cores: int
+    sockets: int | None
     memory_mib: int
     disk_gib: int
     user: User
@@ -151,6 +109,13 @@ class Profile(Model):
     network: NetworkPart
     gpus: GpusPart | None
     fabrics: list[FabricPart]
+    machine: Machine | None
+    bios: Bios | None
+    secure_boot: bool
+    cpu: Cpu | None
+    numa: list[NumaPart]
+    hugepages_mib: Hugepages | None
+    affinity: CpuSet | None
 
 
 class ProfilePart(Model):
@@ -158,9 +123,12 @@ class ProfilePart(Model):
 
     extends: str | None = None
     template: Template | None = None
+    image: ImagePart | None = None
+    linked: bool = False
     node: Word = "auto"
     storage: Word | None = None
     cores: PositiveInt | None = None
+    sockets: Annotated[int, Field(ge=1, le=16)] | None = None
     memory_mib: Annotated[int, Field(ge=16)] | None = None
     disk_gib: PositiveInt | None = None
     user: User | None = None
@@ -169,6 +137,13 @@ class ProfilePart(Model):
     network: NetworkPart | None = None
     gpus: GpusPart | None = None
     fabrics: list[FabricPart] = Field(default_factory=list, max_length=31)
+    machine: Machine | None = None
+    bios: Bios | None = None
+    secure_boot: bool = False
+    cpu: Cpu | None = None
+    numa: list[NumaPart] = Field(default_factory=list, max_length=8)
+    hugepages_mib: Hugepages | None = None
+    affinity: CpuSet | None = None
 
     @field_validator("extends")
     @classmethod
@@ -187,13 +162,21 @@ class ProfilePart(Model):
     @model_validator(mode="after")
     def _whole_in_the_end(self) -> "ProfilePart":
         raw = _RAW.get()
+        if self.template is not None and self.image is not None:
+            raise ValueError("a VM is made either from a template or from an image")
         merged: dict[str, Any] = {}
         for name in reversed(_chain(raw, self.extends)):
-            merged |= raw[name] if isinstance(raw[name], Mapping) else {}
-        merged |= {key: getattr(self, key) for key in self.model_fields_set}
-        if missing := [key for key in _REQUIRED if merged.get(key) is None]:
+            merged = _over(merged, raw[name] if isinstance(raw[name], Mapping) else {})
+        merged = _over(merged, {key: getattr(self, key) for key in self.model_fields_set})
+        missing = [key for key in _REQUIRED if merged.get(key) is None]
+        if merged.get("template") is None and merged.get("image") is None:
+            missing.insert(0, "template")
+        if missing:
             raise ValueError(f"{', '.join(missing)}: required, here or in a profile that this one extends")
         return self
+
+
+_FIELDS = {key: field for key, field in ProfilePart.model_fields.items() if key != "extends"}
 
 
 class NodePart(Model):
@@ -267,10 +250,10 @@ class Site(Model):
                 why=f"its profiles are {', '.join(self.profiles)}",
                 next_step="choose one of them with --profile",
             )
-        merged: dict[str, Any] = {"node": "auto", "ssh_port": 22, "gpus": None, "fabrics": []}
+        merged = {key: field.get_default(call_default_factory=True) for key, field in _FIELDS.items()}
         for part in reversed(_chain(self.profiles, name)):
             given = self.profiles[part].model_fields_set - {"extends"}
-            merged |= {key: getattr(self.profiles[part], key) for key in given}
+            merged = _over(merged, {key: getattr(self.profiles[part], key) for key in given})
         return Profile.model_construct(**merged)
 
     def profile_for(self, *, asked: str | None, recorded: str | None) -> str:
@@ -296,6 +279,15 @@ def load_site(file: Path) -> Site:
         BadInput: it cannot be read, or has faults; every one is told with its place.
     """
     return load(file, Site)
+
+
+def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """A profile over the one that it extends; of a template and an image, the nearer one counts."""
+    merged = {**below, **above}
+    for key, other in (("template", "image"), ("image", "template")):
+        if above.get(key) is not None and above.get(other) is None:
+            merged[other] = None
+    return merged
 
 
 def _chain(profiles: Mapping[str, Any], name: str | None) -> list[str]:

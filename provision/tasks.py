@@ -1,18 +1,23 @@
 """Proxmox tasks, followed to their real end: only OK and WARNINGS are success."""
 
+import contextlib
+import random
 import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from inventory.console import Console
 from inventory.errors import OtherSide
+from provision.causes import next_step
 from provision.hypervisor import Hypervisor, Unreachable
+from provision.progress import TELLING, Meter
+from provision.upid import host_of, kind_of
 
 _WARNINGS = re.compile(r"WARNINGS: \d+")  # pve-common UPID.pm, upid_status_is_error
 _FIRST_PAUSE_S = 0.1
 _GROWTH = 1.5
+_LOCK_TURNS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +33,10 @@ class Patience:
     no_cloud_init_s: float = 5
     host_keys_s: float = 60
     longest_pause_s: float = 2
+    log_s: float = 2
+    lock_pause_s: float = 2
+    stop_s: float = 300
+    destroy_s: float = 600
     draws: int = 32
 
 
@@ -51,6 +60,17 @@ class Tools:
             pause = min(pause * _GROWTH, self.patience.longest_pause_s)
             yield
 
+    def turns_of_a_lock(self) -> Iterator[bool]:
+        """Turns of a write that needs a lock others may hold, with growing pauses; whether it is the last turn.
+
+        The pauses are drawn at random, so that those who wait for one lock do not come back together.
+        """
+        pause = self.patience.lock_pause_s
+        for turn in range(_LOCK_TURNS):
+            yield turn == _LOCK_TURNS - 1
+            self.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - no secret
+            pause *= 2
+
 
 class TaskFailed(OtherSide):
     """A task ended with an error. outcome: Proxmox's own words."""
@@ -71,6 +91,7 @@ def follow(tools: Tools, upid: str, what: str, *, timeout_s: float) -> tuple[str
         OtherSide: it did not end in time, or Proxmox does not know it.
     """
     state = "not asked yet"
+    progress = _Progress(tools, upid)
     with (
         _told_that_it_goes_on(tools, upid, what),
         tools.console.waiting(what, timeout_s=timeout_s) as waiting,
@@ -90,7 +111,7 @@ def follow(tools: Tools, upid: str, what: str, *, timeout_s: float) -> tuple[str
                 )
             if status.outcome is not None:
                 return _ended(tools, upid, what, status.outcome)
-            state = "the task runs"
+            state = "the task runs" + progress.seen()
             waiting.update(state)
     raise OtherSide(
         f"{what} did not end in {timeout_s:.0f} s",
@@ -99,13 +120,37 @@ def follow(tools: Tools, upid: str, what: str, *, timeout_s: float) -> tuple[str
     )
 
 
-@contextmanager
+@contextlib.contextmanager
 def _told_that_it_goes_on(tools: Tools, upid: str, what: str) -> Iterator[None]:
     try:
         yield
     except (KeyboardInterrupt, SystemExit):
-        tools.console.trouble(f"{what} goes on in Proxmox without us (task {upid})")
+        tools.console.trouble(
+            f"{what} keeps running on {host_of(upid)} without us (task {upid});"
+            " the same command looks for it and goes on from there"
+        )
         raise
+
+
+class _Progress:
+    """What the log tells while the task runs; asked seldom, and only where it tells something."""
+
+    def __init__(self, tools: Tools, upid: str) -> None:
+        self._tools = tools
+        self._upid = upid
+        self._meter = Meter()
+        # A task that is over before that is never asked for its log.
+        self._next = tools.clock() + tools.patience.log_s if kind_of(upid) in TELLING else float("inf")
+
+    def seen(self) -> str:
+        now = self._tools.clock()
+        lines: tuple[str, ...] = ()
+        if now >= self._next:
+            self._next = now + self._tools.patience.log_s
+            with contextlib.suppress(OtherSide):  # the log is a comfort, no more
+                lines = self._tools.hypervisor.task_lines(self._upid, start=self._meter.line)
+        words = self._meter.take(lines, now=now)
+        return f": {words}" if words else ""
 
 
 def _ended(tools: Tools, upid: str, what: str, outcome: str) -> tuple[str, ...]:
@@ -118,7 +163,7 @@ def _ended(tools: Tools, upid: str, what: str, outcome: str) -> tuple[str, ...]:
     raise TaskFailed(
         f"{what} failed",
         why="\n".join([outcome, *(f"log: {line}" for line in log), f"task: {upid}"]),
-        next_step="mend what Proxmox names, then run the command again",
+        next_step=next_step(outcome),
         outcome=outcome,
     )
 

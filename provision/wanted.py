@@ -9,31 +9,57 @@ from pathlib import Path
 
 from inventory.errors import BadFile, BadInput, Fault, Refused
 from inventory.model import HostKey, Node, State
-from provision.spec import Addresses, NodePart, Profile, Site
+from provision.parts import Addresses, TagPart
+from provision.spec import NodePart, Profile, Site
 
 
 @dataclass(frozen=True, slots=True)
 class WantedFabric:
-    """One fast network. mtu: octets. rate_gbps: 10^9 bit/s. address: CIDR; None where nobody gives it one."""
+    """One fast network. mtu: octets. rate_gbps: 10^9 bit/s. address: CIDR; None where nobody gives it one.
+
+    bridge: None for a passed virtual function, whose `mapping` it then has.
+    """
 
     name: str
-    bridge: str
+    bridge: str | None
     mtu: int | None = None
     rate_gbps: float | None = None
     address: str | None = None
+    mapping: str | None = None
+    vlan: int | None = None
+    queues: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WantedNuma:
+    """One NUMA node of the guest. cpus: ranges, `;` between them. host_node: the host's that it is bound to."""
+
+    cpus: str
+    memory_mib: int
+    host_node: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WantedImage:
+    """A cloud image. url and sha256: to be fetched and checked; volume: Proxmox has it."""
+
+    url: str | None = None
+    sha256: str | None = None
+    volume: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSpec:
-    """The VM that one node wants.
+    """The VM that one node wants; None leaves a thing as its template has it.
 
-    template: VM id or name. host: the Proxmox node to stand on; None leaves it to the template's.
+    template: VM id or name; None where `tag` or `image` is the source. linked: share the template's disk.
+    host: the Proxmox node to stand on; None leaves it to the template's.
     memory_mib: MiB. disk_gib: GiB. ssh_keys: public key lines. address: CIDR; None means DHCP.
     """
 
     name: str
     profile: str
-    template: int | str
+    template: int | str | None
     host: str | None
     storage: str
     pool: str | None
@@ -50,6 +76,27 @@ class NodeSpec:
     gpu_mapping: str | None = None
     gpu_count: int = 0
     fabrics: tuple[WantedFabric, ...] = ()
+    tag: str | None = None
+    image: WantedImage | None = None
+    linked: bool = False
+    sockets: int | None = None
+    queues: int | None = None
+    machine: str | None = None
+    bios: str | None = None
+    secure_boot: bool = False
+    cpu: str | None = None
+    numa: tuple[WantedNuma, ...] = ()
+    hugepages_mib: int | None = None
+    affinity: str | None = None
+
+    @property
+    def mappings(self) -> dict[str, int]:
+        """How many devices of each PCI mapping it wants: GPUs, and passed functions for fabrics."""
+        counts = {self.gpu_mapping: self.gpu_count} if self.gpu_mapping else {}
+        for fabric in self.fabrics:
+            if fabric.mapping is not None:
+                counts[fabric.mapping] = counts.get(fabric.mapping, 0) + 1
+        return counts
 
     @property
     def hash(self) -> str:
@@ -82,7 +129,10 @@ def want(
     return NodeSpec(
         name=name,
         profile=profile_name,
-        template=profile.template,
+        template=None if isinstance(profile.template, TagPart) else profile.template,
+        tag=profile.template.tag if isinstance(profile.template, TagPart) else None,
+        image=WantedImage(**profile.image.model_dump()) if profile.image else None,
+        linked=profile.linked,
         host=None if profile.node == "auto" else profile.node,
         storage=profile.storage,
         pool=site.proxmox.pool,
@@ -105,6 +155,17 @@ def want(
         gpu_mapping=profile.gpus.mapping if profile.gpus else None,
         gpu_count=profile.gpus.count if profile.gpus else 0,
         fabrics=tuple(_fabrics(name, profile, own, recorded, used)),
+        sockets=profile.sockets,
+        queues=profile.network.queues,
+        machine=profile.machine,
+        bios=profile.bios,
+        secure_boot=profile.secure_boot,
+        cpu=profile.cpu,
+        numa=tuple(
+            WantedNuma(part.cpus.replace(",", ";"), part.memory_mib, part.host_node) for part in profile.numa
+        ),
+        hugepages_mib=profile.hugepages_mib,
+        affinity=profile.affinity,
     )
 
 
@@ -148,6 +209,9 @@ def _fabrics(
         yield WantedFabric(
             name=fabric.name,
             bridge=fabric.bridge,
+            mapping=fabric.mapping,
+            vlan=fabric.vlan,
+            queues=fabric.queues,
             mtu=fabric.mtu,
             rate_gbps=fabric.rate_gbps,
             address=_address(

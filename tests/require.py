@@ -17,6 +17,8 @@ _PACKAGES = {  # Debian's, where the package is not named like its command
     "ip": "iproute2",
     "nsenter": "util-linux",
     "ps": "procps",
+    "qemu-img": "qemu-utils",
+    "qemu-system-x86_64": "qemu-system-x86",
     "ssh": "openssh-client",
     "ssh-keygen": "openssh-client",
     "sshd": "openssh-server",

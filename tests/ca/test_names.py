@@ -1,11 +1,8 @@
 """Names: what may be written into a certificate, and what may not."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ca.names import (
-    NodeSet,
     check_host_name,
     check_name_pattern,
     check_spiffe_id,
@@ -110,37 +107,3 @@ def test_a_pattern_has_its_node_once_in_its_first_label(pattern: str) -> None:
 def test_a_range_is_written_in_one_way_only(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         parse_network(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "inside", "outside"),
-    [
-        ("gpu-[01-64]", ["gpu-01", "gpu-64"], ["gpu-1", "gpu-65", "gpu-001", "gpu-", "xgpu-01", "gpu-01x"]),
-        ("gpu-[1-12]", ["gpu-1", "gpu-12"], ["gpu-01", "gpu-13", "gpu-0"]),
-        ("gpu-[01-04,80]", ["gpu-04", "gpu-80"], ["gpu-05", "gpu-81"]),
-        ("r[1-2]n[08-10]", ["r1n08", "r2n10"], ["r3n08", "r1n8"]),
-        ("login", ["login"], ["login1"]),
-    ],
-)
-def test_a_node_set_holds_what_it_says(text: str, inside: list[str], outside: list[str]) -> None:
-    nodes = NodeSet.parse(text)
-
-    assert [name for name in inside if name not in nodes] == []
-    assert [name for name in outside if name in nodes] == []
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "gpu-[]", "gpu-[a-b]", "gpu-[64-01]", "gpu-[1-064]", "gpu-[1", "gpu-1]", "GPU-1", "g p", "-gpu", "gpu-",
-     "gpu-[1,,2]", "[[1]]"],
-)  # fmt: skip
-def test_a_malformed_node_set_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"node set|range|digits|backwards"):
-        NodeSet.parse(text)
-
-
-@given(st.integers(1, 999), st.integers(0, 50), st.integers(0, 1200))
-def test_a_padded_range_holds_exactly_its_numbers(low: int, more: int, number: int) -> None:
-    high = min(low + more, 999)
-
-    assert (f"n{number:03}" in NodeSet.parse(f"n[{low:03}-{high:03}]")) is (low <= number <= high)

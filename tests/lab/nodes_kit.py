@@ -10,12 +10,15 @@ from pathlib import Path
 
 from inventory.model import HostKey
 from inventory.reach import Session, open_session
+from lab.bubblewrap import Bubblewrap
 from lab.directory import DirectoryBackend
 from lab.namespaces import NamespacesBackend
 from lab.nodes import Backend, LiveNode, NodeSpec
 from lab.spawner import find_program
 from lab.ssh_server import new_login_key
-from tests.require import need_command, need_root
+from lab.user_namespace import TOOLS, UserNamespace
+from lab.walled import Walls
+from tests.require import need, need_command, need_root
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 _LAB_PORT = 8006  # who listens on it claims the prefix
@@ -65,10 +68,16 @@ def make_backend(kind: str, state_dir: Path, prefix: str) -> Backend:
         login = "muster" if find_program("sudo") else "root"
         sshd = find_program("sshd") if kind == "sshd" else None
         return NamespacesBackend(state_dir, sshd=sshd, login_user=login, trial_address=trial)
-    if kind == "bwrap":
-        need_command("bwrap")
-        return DirectoryBackend(state_dir, bwrap=find_program("bwrap"), trial_address=trial)
-    return DirectoryBackend(state_dir, bwrap=None, trial_address=trial)
+    walls, _, server = kind.partition(" with ")
+    if server == "sshd":
+        need_command("sshd")
+        # There its unprivileged part lives; Debian makes it when it starts the machine's own server.
+        need(os.geteuid() != 0 or Path("/run/sshd").is_dir(), "/run/sshd", "mkdir -m 0755 /run/sshd")
+    need_command(*{"bwrap": ("bwrap",), "unshare": TOOLS}.get(walls, ()))
+    made: dict[str, Walls] = {"bwrap": Bubblewrap("bwrap"), "unshare": UserNamespace()}
+    return DirectoryBackend(
+        state_dir, walls=made.get(walls), sshd=find_program(server) if server else None, trial_address=trial
+    )
 
 
 def node_spec(

@@ -102,8 +102,8 @@ def test_the_agent_option_is_read_in_each_spelling(option: str | None, meaning: 
 def test_words_are_no_booleans() -> None:
     declared = {"onboot": {"type": "boolean"}, "name": {"type": "string"}}
 
-    assert hardware.wrong_booleans(declared, {"onboot": "yes", "name": "yes"}) == {
+    assert hardware.faults({}, declared, {"onboot": "yes", "name": "yes"}) == {
         "onboot": "type check ('boolean') failed - got 'yes'"
     }
-    assert hardware.wrong_booleans(declared, {"onboot": True}) == {}
-    assert hardware.wrong_booleans(declared, {"onboot": "1"}) == {}
+    assert hardware.faults({}, declared, {"onboot": True}) == {}
+    assert hardware.faults({}, declared, {"onboot": "1"}) == {}

@@ -196,6 +196,42 @@ class Place:
         return Road(site, self.store, Tools(proxmox, Console(quiet=True), patience))
 
 
+def furnish(pve: Any, folder: Path, ca_file: Path) -> Place:
+    """A Proxmox with one template, and the infra team's files for it."""
+    site = Place(pve, folder, ca_file)
+    pve.apitokens[TOKEN_ID] = SECRET
+    pve.add_vm(
+        9000,
+        "debian-12",
+        template=True,
+        config={
+            "scsi0": "local-lvm:base-9000-disk-0,size=8G",
+            "ide2": "local-lvm:vm-9000-cloudinit,media=cdrom",
+            "net0": "virtio=BC:24:11:00:90:00,bridge=vmbr0,firewall=1",
+            "boot": "order=scsi0;net0",
+            "cores": 1,
+            "memory": 512,
+            "smbios1": "uuid=11111111-2222-3333-4444-555555555555,manufacturer=QUNNRQ==,base64=1",
+            "tags": "golden",
+        },
+    )
+    pve.requests = Requests()
+    pve.vms = Guests(pve.vms)
+    pve.vms.agent_for = site.new_agent
+    token = folder / "pve.token"
+    token.write_text(f"{TOKEN_ID}={SECRET}\n")
+    token.chmod(0o600)
+    (folder / "login_keys.pub").write_text(f"{public_line('infra')}\n# the holder\n{public_line('holder')}\n")
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "infra", "-f", folder / "id_infra"],
+        check=True,
+    )
+    public = (folder / "id_infra.pub").read_text()
+    (folder / "allowed_signers").write_text(f'infra namespaces="muster-ticket" {public}')
+    site.write_site()
+    return site
+
+
 def make(road: Road, name: str = "gpu-01") -> Made:
     return road.carry_out(road.prepare(name, profile=None))
 

@@ -2,6 +2,7 @@
 
 from inventory.model import State
 from inventory.ticket import peek_ticket
+from tests.provision.cluster_kit import answers
 from tests.provision.kit import Place, failure, make, public_line, state
 
 
@@ -94,6 +95,8 @@ def test_login_keys_are_encoded_twice_on_the_wire(place: Place) -> None:
 
 def test_fabrics_and_gpus_reach_the_vm_and_the_ticket(place: Place) -> None:
     place.pve.vm(9000).config["machine"] = "q35"
+    answers(place).mappings = {"h100": {"pve1": 2}}
+    answers(place).bridges = {"vmbr0": None, "vmbr1": 9000}
     place.write_site(
         profile_gpus="{mapping: h100, count: 2}",
         profile_fabrics="[{name: fabric0, bridge: vmbr1, mtu: 9000, rate_gbps: 400,"

@@ -19,12 +19,12 @@ from provision.plan import (
     Step,
     StorageFound,
     TemplateFound,
-    check_rules,
     drift,
     plan,
     start_timeout_s,
 )
-from provision.wanted import NodeSpec, WantedFabric
+from provision.rules import check_rules
+from provision.wanted import NodeSpec, WantedFabric, WantedNuma
 
 UUID = "849c16bd-d2e0-4353-8864-40786249e732"
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIMrGV3NWpWGlAqnMX2BF+a1+EAiky2yw4nE3PP4qlAZI test@rig"
@@ -261,12 +261,26 @@ SPECS = st.builds(
     address=st.none() | OCTET.map(lambda octet: f"10.0.0.{octet}/24"),
     gateway=st.none() | st.just("10.0.0.1"),
     gpu_mapping=st.just("h100"),
-    gpu_count=st.integers(0, 16),
+    gpu_count=st.integers(0, 12),
+    sockets=st.none() | st.integers(1, 4),
+    queues=st.none() | st.integers(1, 64),
+    machine=st.sampled_from([None, "q35", "pc-q35-9.2"]),
+    bios=st.sampled_from([None, "seabios", "ovmf"]),
+    cpu=st.sampled_from([None, "host", "host,flags=+pcid;-aes"]),
+    hugepages_mib=st.sampled_from([None, 2, 1024]),
+    affinity=st.sampled_from([None, "0-31;64-95"]),
+    numa=st.lists(
+        st.builds(WantedNuma, st.just("0-3;8-11"), st.integers(1, 4096), st.none() | st.just(1)),
+        max_size=3,
+    ).map(tuple),
     fabrics=st.lists(
         st.builds(
             WantedFabric,
             name=WORD,
-            bridge=WORD,
+            bridge=st.none() | WORD,
+            mapping=st.just("vf"),
+            vlan=st.none() | st.integers(1, 4094),
+            queues=st.none() | st.integers(1, 64),
             mtu=st.none() | st.integers(576, 65520),
             address=st.none() | st.just("192.168.9.9/24"),
         ),
@@ -287,6 +301,13 @@ CONFIGS = st.fixed_dictionaries(
         "hostpci3": st.sampled_from(["mapping=h100,pcie=1"]),
         "sshkeys": st.sampled_from(["ssh-rsa%20AAAA%20me", ""]),
         "description": st.sampled_from(["", "words", "muster: gpu-01 of-old\nwords"]),
+        "numa": st.sampled_from([0, 1, "1"]),
+        "numa0": st.sampled_from(["cpus=0-3,memory=1024", "hostnodes=1,policy=bind,memory=1,cpus=0-3;8-11"]),
+        "numa4": st.sampled_from(["cpus=0,memory=1"]),
+        "hugepages": st.sampled_from([2, "1024", "any"]),
+        "cpu": st.sampled_from(["cputype=host", "x86-64-v3"]),
+        "machine": st.sampled_from(["q35", "type=pc-q35-9.2,viommu=virtio", "pc"]),
+        "sockets": st.integers(1, 4),
         "scsi0": st.sampled_from(["local:x,size=4G", "local:x,size=8G", "local:x,size=9T"]),
     },
 )  # fmt: skip

@@ -8,7 +8,7 @@ from inventory.errors import Refused
 from inventory.model import State
 from provision.config import marker
 from provision.hypervisor import TaskStatus, Unanswered
-from provision.plan import Clone
+from provision.plan import Clone, Create
 from provision.proxmox import Proxmox
 from tests.provision.kit import CLONE, CONFIG, RESIZE, START, Place, failure, make, state
 
@@ -20,7 +20,7 @@ class Dies(Proxmox):
         self.__dict__.update(inner.__dict__)
         self._at, self._after = at, after
 
-    def clone(self, order: Clone, *, vmid: int, name: str, description: str) -> str:
+    def clone(self, order: Clone | Create, *, vmid: int, name: str, description: str) -> str:
         self._die("clone", after=False)
         upid = super().clone(order, vmid=vmid, name=name, description=description)
         self._die("clone", after=True)
@@ -167,7 +167,7 @@ class LosesAnswers(Proxmox):
     def __init__(self, inner: Proxmox) -> None:
         self.__dict__.update(inner.__dict__)
 
-    def clone(self, order: Clone, *, vmid: int, name: str, description: str) -> str:
+    def clone(self, order: Clone | Create, *, vmid: int, name: str, description: str) -> str:
         super().clone(order, vmid=vmid, name=name, description=description)
         raise Unanswered("lost", why="lost", next_step="again")
 

@@ -9,8 +9,8 @@ from pydantic import BaseModel
 
 from inventory.document import loads
 from inventory.errors import BadFile, BadInput
+from provision.parts import NetworkPart, TagPart
 from provision.spec import (
-    NetworkPart,
     Profile,
     ProfilePart,
     Site,
@@ -67,14 +67,30 @@ def test_every_key_of_the_example_arrives_with_its_value() -> None:
     large = found.profile("h100x8")
     assert found.profiles["h100x8"].extends == "small"
     assert (large.template, large.node, large.storage) == ("debian-12-gpu", "pve1", "local-lvm")
-    assert (large.cores, large.memory_mib, large.disk_gib, large.ssh_port) == (64, 524288, 200, 2222)
-    assert large.network == NetworkPart.model_validate({"bridge": "vmbr0", "vlan": 10, "address": "dhcp"})
+    assert (large.sockets, large.cores, large.memory_mib, large.disk_gib) == (2, 32, 524288, 200)
+    assert large.ssh_port == 2222
+    network = {"bridge": "vmbr0", "vlan": 10, "queues": 8, "address": "dhcp"}
+    assert large.network == NetworkPart.model_validate(network)
+    assert (large.machine, large.bios, large.cpu) == ("q35", "ovmf", "host,flags=+pcid")
+    numa = [(node.cpus, node.memory_mib, node.host_node) for node in large.numa]
+    assert numa == [("0-31", 262144, 0), ("32-63", 262144, 1)]
+    assert (large.hugepages_mib, large.affinity, large.secure_boot) == (1024, "0-31;64-95", False)
     assert large.gpus is not None
     assert (large.gpus.mapping, large.gpus.count) == ("h100", 8)
-    (fabric,) = large.fabrics
+    fabric, passed = large.fabrics
     assert (fabric.name, fabric.bridge, fabric.mtu, fabric.rate_gbps) == ("fabric0", "vmbr1", 9000, 400)
+    assert (fabric.vlan, fabric.queues, fabric.mapping) == (50, 16, None)
+    assert (passed.name, passed.bridge, passed.mapping) == ("fabric1", None, "ib-vf")
     assert fabric.addresses is not None
     assert (fabric.addresses.first, fabric.addresses.last) == ("192.168.50.1/24", "192.168.50.200/24")
+    quick, fresh, kept = (found.profile(name) for name in ("quick", "fresh", "kept"))
+    assert (quick.template, quick.linked) == (TagPart(tag="muster-gpu"), True)
+    assert fresh.image is not None
+    assert str(fresh.image.url).endswith("/debian-12-genericcloud-amd64.qcow2")
+    assert str(fresh.image.sha256).startswith("5f2c1a34")
+    assert (fresh.template, fresh.secure_boot) == (None, True)
+    assert kept.image is not None
+    assert kept.image.volume == "local:import/debian-12.qcow2"
     assert found.nodes["gpu-07"].address == "10.0.0.7/24"
     assert found.nodes["gpu-07"].fabrics == {"fabric0": "192.168.50.7/24"}
 
@@ -97,7 +113,7 @@ def parts_of(annotation: object) -> Iterator[type[BaseModel]]:
 
 
 def test_the_example_holds_every_key_and_no_comment_names_one() -> None:
-    text = EXAMPLE.read_text()
+    text = EXAMPLE.read_text() + EXAMPLE.with_name("site-pinned.yaml").read_text()
     keys = keys_of(Site)
     comments = " ".join(line.partition("#")[2] for line in text.splitlines() if "#" in line)
 
@@ -180,6 +196,53 @@ def test_a_profile_can_take_away_what_it_extends() -> None:
     assert site(text).profile("plain").gpus is None
 
 
+def test_of_a_template_and_an_image_the_nearer_one_counts() -> None:
+    volume = "image: {volume: 'local:import/x.qcow2'}"
+    text = WHOLE + f"  built: {{extends: small, {volume}}}\n  cloned: {{extends: built, template: gold}}\n"
+
+    assert (site(text).profile("built").template, site(text).profile("cloned").image) == (None, None)
+    assert "either from a template or from an image" in faults(WHOLE + f"    {volume}\n")[0]
+
+
+@pytest.mark.parametrize(
+    ("image", "told"),
+    [
+        ("{}", "either a url with its sha256, or a volume"),
+        ("{url: 'https://h/x.qcow2'}", "an image that nobody checked is not started"),
+        ("{url: 'https://h/x.qcow2', sha256: 12ab}", "is not a SHA-256"),
+        ("{url: 'https://h/x.iso', sha256: 12ab}", "does not end in .qcow2, .raw, .img or .vmdk"),
+        ("{url: 'https://u:p@h/x.raw', sha256: 12ab}", "without a password in it"),
+        ("{url: 'file:///x.raw', sha256: 12ab}", "is not of the form https://"),
+        ("{volume: /dev/sda}", "is not a volume of a storage"),
+    ],
+)
+def test_an_image_that_cannot_be_meant_is_refused(image: str, told: str) -> None:
+    text = WHOLE.replace("template: 9000", f"image: {image}")
+
+    assert any(told in fault for fault in faults(text)), faults(text)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("fabrics: [{name: f}]", "needs either a bridge or a mapping"),
+        ("fabrics: [{name: f, bridge: b, mapping: m}]", "needs either a bridge or a mapping"),
+        ("fabrics: [{name: f, mapping: m, vlan: 4}]", "a passed function has the host's"),
+        ("numa: [{cpus: all, memory_mib: 4}]", "is not a set of CPUs"),
+        ("numa: [{cpus: 0-3, memory_mib: 4, host_node: 10}]", "less than or equal to 9"),
+        ("hugepages_mib: 4", "should be 2 or 1024"),
+        ("bios: uefi", "should be 'seabios' or 'ovmf'"),
+        ("machine: q35;args", "is not a machine type"),
+        ("cpu: 'host,hidden=1 -args'", "is not a CPU type"),
+        ("network: {bridge: b, queues: 65, address: dhcp}", "less than or equal to 64"),
+    ],
+)
+def test_hardware_that_cannot_be_meant_is_refused(line: str, told: str) -> None:
+    text = WHOLE.replace("    network: {bridge: vmbr0, address: dhcp}\n", "") if "network" in line else WHOLE
+
+    assert any(told in fault for fault in faults(f"{text}    {line}\n")), faults(f"{text}    {line}\n")
+
+
 def test_all_faults_are_told_at_once() -> None:
     text = (
         WHOLE.replace("https:", "http:")
@@ -199,7 +262,7 @@ def test_all_faults_are_told_at_once() -> None:
         ("https://pve.example:8006", "https://u:p@pve.example", "holds more than https://host:port"),
         ("https://pve.example:8006", "https://pve.example:x", "has no valid port"),
         ("template: 9000", "template: 7", "7 is not between 100"),
-        ("template: 9000", "template: {tag: x}", "by its VM id or by its name"),
+        ("template: 9000", "template: true", "by its VM id, by its name, or"),
         ("template: 9000", 'template: " "', "name is empty"),
         ("cores: 2", "cores: 0", "greater than 0"),
         ("bridge: vmbr0", "bridge: 'vmbr0,tag=1'", "is not a bridge's name"),

@@ -31,6 +31,9 @@ class Answers:
     def task_log(self, _upid: str) -> tuple[str, ...]:
         return self._log
 
+    def task_lines(self, _upid: str, *, start: int) -> tuple[str, ...]:
+        return self._log[start:]
+
 
 def unreachable() -> Unreachable:
     return Unreachable("x", why="Proxmox said 599 Too many redirections", next_step="y")
@@ -139,7 +142,7 @@ def test_who_interrupts_the_wait_is_told_that_the_task_goes_on() -> None:
     stderr = io.StringIO()
     with pytest.raises(KeyboardInterrupt):
         follow(tools(Interrupted("OK"), stderr), UPID, "the clone", timeout_s=60)
-    assert f"the clone goes on in Proxmox without us (task {UPID})" in stderr.getvalue()
+    assert f"the clone keeps running on pve1 without us (task {UPID})" in stderr.getvalue()
 
 
 def test_a_log_that_cannot_be_read_does_not_hide_the_failure() -> None:

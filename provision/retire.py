@@ -1,0 +1,169 @@
+"""A node that leaves for good: who may go, and its way to `retired`; its record stays, with its history."""
+
+from dataclasses import dataclass, replace
+
+from inventory.errors import BadInput, MusterError, Refused
+from inventory.lifecycle import MOVES
+from inventory.model import Node, State
+from inventory.store import Store
+from inventory.ticket import Receipt, iso, read_receipt
+from provision.journal import Journal
+from provision.spec import Site
+from provision.survey import Survey
+from provision.tasks import Tools
+from provision.unmake import Unmaking
+
+_READY = frozenset({State.AWAITING_RETIREMENT, State.RETIRING, State.RETIRE_FAILED})
+_NOT_YET = frozenset({State.PLANNED, State.PROVISIONING})
+# How a node comes to the door that has no receipt to show; each of these moves is in the life of a node.
+_FIRST = {State.ONBOARDING: State.ONBOARD_FAILED, State.VERIFYING: State.VERIFY_FAILED}
+
+
+@dataclass(frozen=True, slots=True)
+class Parting:
+    """A node that may go. host: where its VM stands now. receipt: None where there is no identity to end.
+
+    orphan: it goes although an identity of it may still be valid.
+    """
+
+    node: Node
+    host: str
+    receipt: Receipt | None = None
+    orphan: bool = False
+
+    def lines(self) -> list[str]:
+        """What goes, one line each, in Terraform's habit."""
+        node = self.node
+        if node.vmid is None:
+            return ["- the record's place among the nodes in use; there is no VM"]
+        told = [
+            f"- VM {node.vmid} on {self.host}, uuid {node.uuid}, with its disks, backup jobs and HA entry"
+        ]
+        if node.address is not None:
+            told.append(f"- address {node.address.ip} ({node.address.source})")
+        told += [f"- address {fabric.address} on {fabric.name}" for fabric in node.fabrics if fabric.address]
+        if self.receipt is not None:
+            when = iso(self.receipt.made_at)
+            told.append(f"  its identity {self.receipt.serial} was ended by {self.receipt.made_by} at {when}")
+        if self.orphan:
+            told.append("! its identity may still be valid: nobody has shown that it was revoked")
+        return told
+
+
+class Retiring:
+    """What the nodes of one run share on their way out."""
+
+    def __init__(self, site: Site, store: Store, tools: Tools, *, survey: Survey | None = None) -> None:
+        """Nothing is asked or written yet."""
+        self._site = site
+        self._store = store
+        self._tools = tools
+        self._survey = survey or Survey(tools.hypervisor)
+
+    def for_thread(self, tools: Tools) -> "Retiring":
+        """The same for another thread, with tools of its own."""
+        return Retiring(self._site, self._store, tools, survey=self._survey)
+
+    def look(self, name: str, *, orphan: bool) -> Parting | None:
+        """What would go; None if the node is retired already.
+
+        Raises:
+            Refused: the node may not go, and why.
+            BadInput: nobody is named whose receipts count.
+        """
+        node = self._store.get(name)
+        if node is None:
+            raise _refused(name, "it is not on record", "node-inventory list")
+        if node.state is State.RETIRED:
+            return None
+        if node.state in _NOT_YET:
+            raise _refused(name, f"it is {node.state}", f"provision-node {name} --rollback")
+        if not self._had_identity(node):
+            return Parting(node, self._host(node))
+        if orphan:
+            receipt = self._receipt(node) if node.state in _READY and self._believes(node) else None
+            return Parting(node, self._host(node), receipt, orphan=receipt is None)
+        return Parting(node, self._host(node), self._receipt(node))
+
+    def carry_out(self, parting: Parting) -> tuple[Node, tuple[str, ...]]:
+        """Take the VM away; the record is kept, `retired`. Also what a person should know.
+
+        Raises:
+            MusterError: a step failed; the record is `retire-failed`, and the same call goes on from there.
+        """
+        journal = Journal(self._store, parting.node)
+        self._to_retiring(journal, parting)
+        # Facts are read of a VM that has our uuid; without them it may not have been given it yet.
+        unmaking = Unmaking(self._tools, journal, configured=bool(parting.node.host_keys))
+        try:
+            was_there = unmaking.to_the_end(parting.host)
+        except MusterError as error:
+            left = f"VM {journal.node.vmid} on {parting.host} (uuid {journal.node.uuid}) may still be there"
+            error.next_step = (
+                f"{error.next_step}\n{left}; provision-node {journal.node.name} --retire goes on from there"
+            )
+            journal.fail(error, State.RETIRE_FAILED)
+            raise
+        why = f"VM {journal.node.vmid} on {parting.host} was destroyed" if was_there else "its VM was gone"
+        journal.node = replace(journal.node, journal={}, ticket=None, reason=None)
+        journal.move(State.RETIRED, why=why)
+        return journal.node, tuple(unmaking.warnings)
+
+    def _to_retiring(self, journal: Journal, parting: Parting) -> None:
+        state = journal.node.state
+        if State.RETIRING not in MOVES[state] and state is not State.RETIRING:
+            why = "--orphan-identity: it goes without a receipt that its identity was ended"
+            way = [_FIRST[state]] if state in _FIRST else []
+            way += [State.DECOMMISSIONING] if state is not State.DECOMMISSIONING else []
+            for step in (*way, State.AWAITING_RETIREMENT):
+                journal.move(step, why=why)
+        how = "with --orphan-identity" if parting.orphan else "its VM is to be destroyed"
+        journal.move(State.RETIRING, why=how, reason=None)
+
+    def _had_identity(self, node: Node) -> bool:
+        """Whether it was ever handed to the holder: then a certificate may be out there."""
+        if node.receipt is not None:
+            return True
+        return any(event.after is State.ONBOARDING for event in self._store.history(node.name))
+
+    def _believes(self, node: Node) -> bool:
+        try:
+            self._receipt(node)
+        except MusterError:
+            return False
+        return True
+
+    def _receipt(self, node: Node) -> Receipt:
+        """The receipt on record that says that the node's identity was ended.
+
+        Raises:
+            Refused: there is none, or it is not believed, or it is for another VM.
+            BadInput: nobody is named whose receipts count.
+        """
+        holder = f"ask the holder for it: onboard-node {node.name} --decommission"
+        if node.state not in _READY or node.receipt is None:
+            raise _refused(
+                node.name, f"it is {node.state}, and no receipt says that its identity ended", holder
+            )
+        if self._site.receipt_signers is None:
+            raise BadInput(
+                f"{node.name} was not retired",
+                why="the site file does not say whose receipts count",
+                next_step="add receipt_signers to the site file",
+            )
+        receipt, signer = read_receipt(node.receipt, signers=self._site.receipt_signers)
+        if receipt.kind != "decommissioned":
+            raise _refused(node.name, f"its receipt, by {signer}, says {receipt.kind}", holder)
+        if (receipt.node, receipt.vm_uuid) != (node.name, node.uuid):
+            whose = f"{receipt.node}, VM {receipt.vm_uuid}"
+            raise _refused(node.name, f"its receipt, by {signer}, is for {whose}", holder)
+        return receipt
+
+    def _host(self, node: Node) -> str:
+        if node.vmid is None:
+            return str(node.proxmox_node)
+        return self._survey.host_of(node.vmid) or str(node.proxmox_node)
+
+
+def _refused(name: str, why: str, next_step: str) -> Refused:
+    return Refused(f"{name} was not retired", why=why, next_step=next_step)
