@@ -19,6 +19,8 @@ app = new_app(
         onboard-node --ticket gpu-07.ticket --passphrase-file /run/ca.pass
 
         onboard-node gpu-07 --dry-run
+
+        onboard-node gpu-07 --decommission
     """
 )
 
@@ -36,6 +38,10 @@ def onboard_node(
     ssh_key: SshKey = None,
     no_verify: Annotated[
         bool, typer.Option("--no-verify", help="Do not run verify-node when the identity is in force.")
+    ] = False,
+    decommission: Annotated[
+        bool,
+        typer.Option("--decommission", help="End the nodes' identity: revoke it, wipe it, sign a receipt."),
     ] = False,
     replace: Annotated[
         bool, typer.Option("--replace", help="Let a rebuilt VM take over its name; the old identity ends.")
@@ -55,6 +61,7 @@ def onboard_node(
         inventory=inventory,
         verify=not no_verify,
         replace=replace,
+        decommission=decommission,
         yes=yes,
         no_input=console.no_input,
         dry_run=dry_run,

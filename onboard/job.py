@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from ca.authority import Authority
 from ca.passphrase import read_passphrase
@@ -12,11 +12,13 @@ from ca.signer import Signer
 from inventory.command import ca_folder
 from inventory.console import Console
 from inventory.errors import BadInput, ExitCode, MusterError, worst
-from inventory.lifecycle import next_command
+from inventory.lifecycle import next_command, whose_move
+from inventory.model import check_node_name
 from inventory.signature import MAX_BYTES
 from inventory.store import Store, utc_now, whoami
 from inventory.ticket import peek_ticket
 from onboard import service
+from onboard.farewell import decommission
 from onboard.terminal import agreement
 from verify.report import show, verification_json
 from verify.service import verify_node
@@ -32,6 +34,7 @@ class Options:
     inventory: str | None
     verify: bool
     replace: bool
+    decommission: bool
     yes: bool
     no_input: bool
     dry_run: bool
@@ -49,12 +52,18 @@ def run(names: tuple[str, ...], files: tuple[Path, ...], options: Options, conso
             why="neither NAME nor --ticket FILE was given",
             next_step="onboard-node NAME, or onboard-node --ticket FILE",
         )
+    if options.decommission and files:
+        raise BadInput(
+            "nothing was decommissioned",
+            why="--decommission ends nodes by their names; a ticket begins them",
+            next_step="onboard-node NAME --decommission",
+        )
     desk = _desk(options, console)
     results: list[dict[str, Any]] = []
     codes: list[ExitCode] = []
-    for label, text_of in _tickets(names, files, desk.store):
+    for label, work in _works(names, files, desk, options):
         try:
-            result, code = _one(text_of(), desk, options)
+            result, code = work()
         except MusterError as error:
             console.error(error)
             result, code = {"name": label, "ok": False, "error": error.to_json()}, error.exit_code
@@ -64,6 +73,37 @@ def run(names: tuple[str, ...], files: tuple[Path, ...], options: Options, conso
         console.warn(warning)
     console.document({"ok": all(result["ok"] for result in results), "nodes": results})
     return worst(codes)
+
+
+Work: TypeAlias = Callable[[], tuple[dict[str, Any], ExitCode]]
+
+
+def _works(
+    names: tuple[str, ...], files: tuple[Path, ...], desk: service.Desk, options: Options
+) -> list[tuple[str, Work]]:
+    """What is to be done, each under the name that its result gets."""
+    if options.decommission:
+        return [(name, partial(_ended, name, desk)) for name in dict.fromkeys(names)]
+    tickets = _tickets(names, files, desk.store)
+    return [(label, partial(_told, text_of, desk, options)) for label, text_of in tickets]
+
+
+def _told(
+    text_of: Callable[[], str], desk: service.Desk, options: Options
+) -> tuple[dict[str, Any], ExitCode]:
+    return _one(text_of(), desk, options)
+
+
+def _ended(name: str, desk: service.Desk) -> tuple[dict[str, Any], ExitCode]:
+    changed = decommission(check_node_name(name), desk)
+    node = desk.store.get(name)
+    state = None if node is None else str(node.state)
+    if not changed:
+        desk.console.say(f"{name}: nothing to change, its identity has ended")
+    desk.console.data(f"{name}\t{state or '-'}\t{'would end' if desk.dry_run else 'identity ended'}")
+    if node is not None and not desk.dry_run and (command := next_command(node)) is not None:
+        desk.console.say(f"next, for {whose_move(node.state)}: {command}")
+    return {"name": name, "ok": True, "state": state, "changed": changed, "identity": None}, ExitCode.DONE
 
 
 def _one(text: str, desk: service.Desk, options: Options) -> tuple[dict[str, Any], ExitCode]:

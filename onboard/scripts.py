@@ -1,4 +1,4 @@
-"""The shell scripts that run on the node: three in all, each read by `sh -s` from stdin (pure texts).
+"""The shell scripts that run on the node, each read by `sh -s` from stdin: three to enrol it, one to end (pure).
 
 They need a POSIX shell, openssl and coreutils, nothing of ours. Each prints `key=value` lines; what they
 print is believed only as far as `facts.py` checks it. A script runs as root where the login user is root or
@@ -161,6 +161,19 @@ done
 say end install
 """
 
+_WIPE = """\
+trap '' HUP PIPE
+for key in "$dir"/generations/*/key.pem; do
+    [ -f "$key" ] || continue
+    if command -v shred >/dev/null 2>&1; then shred -u "$key" 2>/dev/null; fi
+    rm -f "$key"
+    say wiped "$key"
+done
+rm -rf "$dir/current" "$dir/generations" "$dir/.current.new"
+sync "$dir" 2>/dev/null || sync
+[ ! -e "$dir/generations" ] && [ ! -L "$dir/current" ] && say end wipe
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -209,6 +222,11 @@ def install(
         check_command=check_command or "",
         reload_command=reload_command or "",
     )
+
+
+def wipe(place: Place) -> bytes:
+    """Wipes every key and identity of the node, and the link to the one in force."""
+    return _script(_WIPE, dir=place.dir)
 
 
 def _script(body: str, **values: str) -> bytes:

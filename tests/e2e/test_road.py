@@ -205,3 +205,20 @@ def test_a_node_whose_identity_was_taken_away_does_not_pass_again(road: Lab) -> 
     assert road.node("gpu-01")["state"] == "verify-failed"
     assert road.run("verify-node", "gpu-01").returncode == 0
     assert road.node("gpu-01")["state"] == "in-service"
+
+
+def test_a_node_leaves_by_both_roles_and_its_vm_goes_last(road: Lab) -> None:
+    vmid = road.node("gpu-01")["vmid"]
+    too_early = road.run("provision-node", "gpu-01", "--retire", "--yes")
+    ended = road.run("onboard-node", "gpu-01", "--decommission", "--yes")
+    gone = road.run("provision-node", "gpu-01", "--retire", "--yes")
+    again = road.run("provision-node", "gpu-01", "--retire", "--yes")
+
+    assert (too_early.returncode, "--decommission" in too_early.stderr) == (3, True)
+    assert ended.returncode == 0, ended.stderr
+    assert gone.returncode == 0, gone.stderr
+    assert again.returncode == 0, again.stderr
+    assert road.node("gpu-01")["state"] == "retired"
+    assert vmid not in [vm["vmid"] for vm in road.ask("node-lab", "status")["vms"]]
+    states = {row["state"] for row in road.ask("node-ca", "list", "--node", "gpu-01")["certificates"]}
+    assert states == {"revoked"}

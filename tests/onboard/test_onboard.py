@@ -16,6 +16,7 @@ from inventory.files import lock
 from inventory.model import HostKey, State
 from inventory.ticket import RECEIPT_NAMESPACE, read_receipt, sign_ticket
 from onboard.enroll import RolledBack
+from onboard.farewell import decommission
 from onboard.service import onboard, ticket_of
 from onboard.terminal import agreement
 from tests.onboard.kit import Bench, bench, free_port, openssl
@@ -311,3 +312,47 @@ def _with(holder: Bench, more: str) -> str:
         if line.startswith("install:")
     )
     return plain.removeprefix("install: ").removesuffix("}") + f", {more}}}"
+
+
+def test_a_decommissioned_node_has_no_key_no_certificate_and_a_receipt_that_says_so(holder: Bench) -> None:
+    onboard(holder.signed(), holder.desk())
+    ended = decommission("gpu-01", holder.desk())
+
+    assert ended
+    assert not list(holder.install_dir.rglob("*.pem"))
+    assert not holder.current(".").is_symlink()
+    (record,) = holder.authority().records("gpu-01")
+    assert (record.standing, record.why) == (Standing.REVOKED, "cessation-of-operation")
+    node = holder.store().get("gpu-01")
+    assert node is not None
+    assert node.state is State.AWAITING_RETIREMENT
+    assert '"kind":"decommissioned"' in (node.receipt or "")
+    assert not decommission("gpu-01", holder.desk())
+    assert holder.agreed == ["gpu-01", "gpu-01"]
+
+
+def test_a_node_out_of_reach_is_revoked_all_the_same(tmp_path: Path) -> None:
+    with sshd(tmp_path / "gone") as server:
+        holder = bench(tmp_path, server)
+        onboard(holder.signed(), holder.desk())
+
+    assert decommission("gpu-01", holder.desk())
+    (record,) = holder.authority().records("gpu-01")
+    assert record.standing is Standing.REVOKED
+    history = holder.store().history("gpu-01")
+    assert "could not be wiped" in history[-1].why
+    assert history[-1].after is State.AWAITING_RETIREMENT
+
+
+def test_a_node_that_was_never_onboarded_has_no_identity_to_end(holder: Bench) -> None:
+    with pytest.raises(BadInput, match="no receipt of gpu-01"):
+        decommission("gpu-01", holder.desk())
+
+
+def test_a_dry_run_of_the_end_changes_nothing(holder: Bench) -> None:
+    onboard(holder.signed(), holder.desk())
+    before = (holder.authority().head, holder.store().get("gpu-01"))
+
+    assert decommission("gpu-01", holder.desk(dry_run=True))
+    assert (holder.authority().head, holder.store().get("gpu-01")) == before
+    assert holder.current("key.pem").exists()
