@@ -117,7 +117,7 @@ def _place(name: str, node: Node) -> str:
     return f"{name}:{node.start_mark.line + 1}:{node.start_mark.column + 1}"
 
 
-def _plain(node: Node, path: Path_, marks: Marks, *, name: str, count: list[int]) -> Any:  # noqa: ANN401
+def _plain(node: Node, path: Path_, marks: Marks, *, name: str, count: list[int]) -> Plain:
     """The node as plain values; `marks` learns where each path stands (a key's place for mapping values)."""
     count[0] += 1
     if count[0] > _MAX_NODES or len(path) > _MAX_DEPTH:
