@@ -197,17 +197,17 @@ def _run(command: list[str], environment: Mapping[str, str]) -> tuple[int, str, 
     watchdog = threading.Timer(_COMMAND_TIMEOUT_S, process.kill)
     relay.start()
     watchdog.start()
-    try:
-        with process:
+    with process:
+        try:
             output = process.stdout.read()
             relay.join(5.0)
             code = process.wait()
-    except BaseException:
-        process.kill()
-        process.wait()
-        raise
-    finally:
-        watchdog.cancel()
+        except BaseException:
+            process.kill()
+            relay.join(5.0)  # it holds stderr, which could not be closed
+            raise
+        finally:
+            watchdog.cancel()
     lines = [line.strip() for line in told]
     error = "; ".join(line for line in lines if line.startswith(_ERROR_PREFIXES)) or (lines or [""])[-1]
     return (code if code >= 0 else 128 - code), output.decode(errors="replace"), error
