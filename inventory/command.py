@@ -70,12 +70,11 @@ def run(app: typer.Typer) -> NoReturn:
     except MusterError as error:
         console.error(error)
         code = int(error.exit_code)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
     except SystemExit as stop:
         code = stop.code
-        if code == int(ExitCode.INTERRUPTED):
+        if isinstance(stop.__context__, BrokenPipeError):
+            code = 0  # typer makes 1 of it; but a reader who has read enough, as head(1), is no failure
+        elif code == int(ExitCode.INTERRUPTED):
             console.trouble("interrupted; the same command typed again goes on from here")
     except KeyboardInterrupt:
         console.trouble("interrupted; the same command typed again goes on from here")
@@ -85,7 +84,10 @@ def run(app: typer.Typer) -> NoReturn:
         console.trouble(
             f"bug: {type(error).__name__}; please report it with {_keep_traceback()}, its traceback"
         )
-    sys.stdout.flush()
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(code)
 
 

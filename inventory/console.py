@@ -80,8 +80,13 @@ class Console:
 
     def data(self, text: str) -> None:
         """One line of data on stdout; nothing with --json, where `document` speaks."""
-        if not self.json_output:
+        if self.json_output:
+            return
+        if self._out.is_terminal:
             self._out.print(Text(printable(text)))
+        else:
+            # Straight to the stream: rich would make blanks of the tabs that part the fields.
+            self._out.file.write(printable(text) + "\n")
 
     def document(self, document: Mapping[str, Any]) -> None:
         """The one JSON document of a command, with its schema number first; only with --json."""

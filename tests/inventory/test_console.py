@@ -53,6 +53,13 @@ def test_a_pipe_gets_one_record_a_line_with_whole_values() -> None:
     assert out.getvalue().splitlines() == ["NAME\tWHY", "gpu-01\t" + "x" * 300, "gpu-02\ttab here"]
 
 
+def test_tabs_part_the_fields_of_a_line_on_a_pipe() -> None:
+    shown, out, _ = console()
+    shown.data("state\tin-service")
+
+    assert out.getvalue() == "state\tin-service\n"
+
+
 def test_json_is_one_document_with_its_schema_and_nothing_else() -> None:
     shown, out, err = console(json_output=True)
     shown.data("no")
