@@ -44,7 +44,7 @@ def read_facts(session: Session, place: scripts.Place) -> node_facts.Facts:
     Raises:
         OtherSide: it does not answer as it should.
     """
-    return node_facts.parse(_run(session, scripts.facts(place), "facts").stdout)
+    return node_facts.parse(_run(session, place, scripts.facts(place), "facts").stdout)
 
 
 def make_key(session: Session, step: MakeKey, place: scripts.Place, ticket: Ticket) -> bytes:
@@ -54,7 +54,7 @@ def make_key(session: Session, step: MakeKey, place: scripts.Place, ticket: Tick
         OtherSide: it could not.
     """
     script = scripts.make_key(place, generation=step.generation, ticket=ticket.id, node=ticket.node)
-    result = _run(session, script, "key")
+    result = _run(session, place, script, "key")
     if result.exit_status != 0:
         raise OtherSide(
             f"{ticket.node} made no key",
@@ -135,7 +135,7 @@ def install(
         check_command=policy.install.check_command,
         reload_command=policy.install.reload_command,
     )
-    result = _run(session, script, "install")
+    result = _run(session, step.place, script, "install")
     failed = node_facts.failure(result.stdout)
     if failed is not None:
         raise RolledBack(failed)
@@ -186,8 +186,8 @@ def _paper(issued: Issued) -> Paper:
     return Paper(issued.serial, issued.chain_pem, held)
 
 
-def _run(session: Session, script: bytes, what: str) -> Result:
-    result = session.run(scripts.RUN, stdin=script, timeout_s=_TIMEOUT_S)
+def _run(session: Session, place: scripts.Place, script: bytes, what: str) -> Result:
+    result = session.run(scripts.run(place), stdin=script, timeout_s=_TIMEOUT_S)
     if not result.stdout and result.exit_status != 0:
         raise OtherSide(
             f"the node ran no script ({what})",

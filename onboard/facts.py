@@ -48,7 +48,7 @@ class Facts:
     clock: datetime
     machine_id: str | None
     machine_uuid: str | None
-    owner_known: bool
+    owner_uid: int | None
     group_known: bool
     missing: tuple[str, ...]
     openssl: str | None
@@ -83,7 +83,7 @@ def parse(output: bytes) -> Facts:
         clock=datetime.fromtimestamp(int(told["clock"][0]), UTC),
         machine_id=one("machine_id"),
         machine_uuid=one("machine_uuid"),
-        owner_known="owner_uid" in told,
+        owner_uid=None if (owner := one("owner_uid")) is None else int(owner),
         group_known="group_gid" in told,
         missing=tuple(told.get("missing", ())),
         openssl=one("openssl"),

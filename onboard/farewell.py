@@ -78,7 +78,7 @@ def _wipe(receipt: Receipt, desk: Desk) -> str:
         host_keys=receipt.host_keys,
         key_file=desk.key_file,
     ) as session:
-        done = session.run(scripts.RUN, stdin=scripts.wipe(place), timeout_s=_TIMEOUT_S)
+        done = session.run(scripts.run(place), stdin=scripts.wipe(place), timeout_s=_TIMEOUT_S)
     if b"end=wipe" not in done.stdout:
         last = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["no word"]
         raise OtherSide(

@@ -65,9 +65,9 @@ class RemoveBootstrap:
             case "root":
                 return f"{keys}; its sudo stays, for root owns the identity"
             case self.login:
-                return f"{keys}, and its sudo"
+                return f"{keys}, and its sudo but to read the machine's uuid"
             case _:
-                return f"{keys}, and its sudo but to act as {self.owner}"
+                return f"{keys}, and its sudo but to read the machine's uuid and to act as {self.owner}"
 
 
 Step: TypeAlias = MakeKey | Certify | Install | RemoveBootstrap
@@ -129,11 +129,11 @@ def plan(
             f"the node's clock is {abs(skew)} {direction} of ours; the policy allows {policy.max_clock_skew_s} s"
         )
     reasons.extend(f"the node lacks {tool}" for tool in facts.missing)
-    if not facts.owner_known:
+    if facts.owner_uid is None:
         reasons.append(f"the node has no user {place.owner}, the owner that the policy wants")
     if not facts.group_known:
         reasons.append(f"the node has no group {place.group}, the group that the policy wants")
-    if facts.uid != 0 and ticket.user != place.owner:
+    if facts.uid not in {0, facts.owner_uid}:
         reasons.append(f"{ticket.user} may not become root there: {_sudo_line(ticket.user)}")
     for fabric in ticket.fabrics:
         if not (facts.interfaces.get(fabric.mac or "") or fabric.interface):

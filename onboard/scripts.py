@@ -10,12 +10,6 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-# The login shell only starts sh: what shell it is does not matter. `sudo -n` never asks (sudo(8)).
-RUN = (
-    'if [ "$(id -u)" = 0 ] || ! sudo -n true </dev/null >/dev/null 2>&1;'
-    " then exec sh -s; else exec sudo -n sh -s; fi"
-)
-
 _HEAD = """\
 set -u
 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
@@ -30,7 +24,8 @@ _FACTS = """\
 say uid "$(id -u)"
 say clock "$(date +%s)"
 say machine_id "$(cat /etc/machine-id 2>/dev/null)"
-say machine_uuid "$(tr A-F a-f < /sys/class/dmi/id/product_uuid 2>/dev/null)"
+uuid=/sys/class/dmi/id/product_uuid
+say machine_uuid "$({ cat $uuid || sudo -n "$(command -v cat)" $uuid </dev/null; } 2>/dev/null | tr A-F a-f)"
 say owner_uid "$(id -u "$owner" 2>/dev/null)"
 say group_gid "$(getent group "$group" 2>/dev/null | cut -d: -f3)"
 for tool in openssl python3 install ln mv rm mkdir chown chmod readlink; do
@@ -141,8 +136,11 @@ if [ "$bootstrap" = remove ]; then
     if [ "$(id -u)" = 0 ] && [ "$login" != root ] && [ "$owner" != root ]; then
         for rules in /etc/sudoers.d/*; do
             [ -f "$rules" ] && grep -qE "^$login[[:space:]]" "$rules" || continue
-            # The login user keeps just what verifying and renewing need: to act as the key's owner.
+            # The login user keeps just what verifying and a next identity need: to read the machine's uuid,
+            # and to act as the key's owner.
             grep -vE "^$login[[:space:]]" "$rules" > "$folder/sudo.new"
+            printf '%s ALL=(root) NOPASSWD: %s /sys/class/dmi/id/product_uuid\\n' "$login" "$(command -v cat)" \\
+                >> "$folder/sudo.new"
             [ "$owner" = "$login" ] || printf '%s ALL=(%s) NOPASSWD: ALL\\n' "$login" "$owner" >> "$folder/sudo.new"
             chown 0:0 "$folder/sudo.new" && chmod 0440 "$folder/sudo.new" && mv "$folder/sudo.new" "$rules" \\
                 || fail sudo "$rules"
@@ -182,6 +180,19 @@ class Place:
     dir: str
     owner: str
     group: str
+
+
+def run(place: Place) -> str:
+    """The command that reads a script: as root where that needs no password, else as the owner, else as the login.
+
+    The login shell only starts sh: what shell it is does not matter. `sudo -n` never asks (sudo(8)).
+    """
+    may = "sudo -n {}true </dev/null >/dev/null 2>&1"
+    return (
+        f'if [ "$(id -u)" != 0 ] && {may.format("")}; then exec sudo -n sh -s;'
+        f' elif [ "$(id -u)" != 0 ] && [ "$(id -un)" != {place.owner} ] && {may.format(f"-u {place.owner} ")};'
+        f" then exec sudo -n -u {place.owner} sh -s; else exec sh -s; fi"
+    )
 
 
 def facts(place: Place) -> bytes:

@@ -207,6 +207,21 @@ def test_a_node_whose_identity_was_taken_away_does_not_pass_again(road: Lab) -> 
     assert road.node("gpu-01")["state"] == "in-service"
 
 
+def test_a_node_takes_a_second_identity_by_a_new_ticket_with_what_little_sudo_is_left(road: Lab) -> None:
+    first = road.ask("node-ca", "list", "--node", "gpu-01")["certificates"]
+    again = road.run("provision-node", "gpu-01", "--reissue-ticket", "--yes")
+    done = road.run("onboard-node", "gpu-01", "--yes")
+
+    assert again.returncode == 0, again.stderr
+    assert done.returncode == 0, done.stderr
+    assert road.node("gpu-01")["state"] == "in-service"
+    now = {
+        row["serial"]: row["state"] for row in road.ask("node-ca", "list", "--node", "gpu-01")["certificates"]
+    }
+    assert [now[row["serial"]] for row in first] == ["revoked"]
+    assert sorted(now.values()) == ["installed", "revoked"]
+
+
 def test_a_node_leaves_by_both_roles_and_its_vm_goes_last(road: Lab) -> None:
     vmid = road.node("gpu-01")["vmid"]
     too_early = road.run("provision-node", "gpu-01", "--retire", "--yes")

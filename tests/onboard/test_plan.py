@@ -31,7 +31,7 @@ def facts(**other: object) -> Facts:
         clock=NOW,
         machine_id="ab" * 16,
         machine_uuid="0e1a2b3c-0000-4000-8000-000000000001",
-        owner_known=True,
+        owner_uid=1000,
         group_known=True,
         missing=(),
         openssl="3.0.19",
@@ -79,7 +79,7 @@ def test_every_reason_against_a_node_is_told_at_once() -> None:
         machine_id="cd" * 16,
         clock=NOW - timedelta(hours=2),
         missing=("openssl", "python3"),
-        owner_known=False,
+        owner_uid=None,
         group_known=False,
         uid=1000,
     )
@@ -127,8 +127,9 @@ def test_a_login_without_sudo_will_do_only_for_its_own_folder() -> None:
     other = policy(install=InstallPolicy(owner="agent", group="agent"))
 
     assert planned(facts(uid=1000), own).steps
+    assert planned(facts(uid=1000, owner_uid=1000), other).steps  # it may act as the owner, and did
     with pytest.raises(Refused, match=r"'muster ALL=\(ALL\) NOPASSWD: ALL'"):
-        planned(facts(uid=1000), other)
+        planned(facts(uid=1000, owner_uid=1001), other)
 
 
 def test_a_fabrics_interface_is_found_by_its_mac() -> None:
