@@ -6,12 +6,15 @@ import platform
 import sys
 from collections.abc import Callable
 
-from bench import api_requests, start_up
+from bench import api_requests, fleet, issuing, ledger, start_up
 from bench.row import Contest, Result, measure
 
 ROWS: dict[str, Callable[[], list[Contest]]] = {
+    "issue": issuing.contests,
+    "ledger": ledger.contests,
     "start-up": start_up.contests,
     "requests": api_requests.contests,
+    "fleet": fleet.contests,
 }
 
 

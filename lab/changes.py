@@ -215,7 +215,12 @@ def apply(change: Change, vm: Vm, workshop: Workshop) -> None:
 def _set(vm: Vm, key: str, value: object, *, wait: bool) -> None:
     if key == "lock":
         set_lock(vm, None if value is None else str(value))
-    elif wait and key not in _AT_ONCE and not cloudinit.is_cloudinit_key(key):
+    elif (
+        wait
+        and key not in _AT_ONCE
+        and not cloudinit.is_cloudinit_key(key)
+        and not _other_disc(vm, key, value)
+    ):
         vm.pending[key] = value
     else:
         vm.pending.pop(key, None)
@@ -227,6 +232,15 @@ def _set(vm: Vm, key: str, value: object, *, wait: bool) -> None:
             vm.template = bool(int(str(value or 0)))
 
 
+def _other_disc(vm: Vm, key: str, value: object) -> bool:
+    """Whether only the disc in a CD drive is changed, which a running VM takes (vmconfig_update_disk)."""
+    return _is_cd(vm.config.get(key, "")) and _is_cd(value)
+
+
+def _is_cd(value: object) -> bool:
+    return cloudinit.properties(str(value).partition(",")[2]).get("media") == "cdrom"
+
+
 def _let_go(vm: Vm, key: str, workshop: Workshop, *, instead: str = "") -> None:
     """A disk that leaves stays in the config, as an unused one; a cloud-init drive goes."""
     old = str(vm.config.get(key, "")).partition(",")[0]
@@ -234,6 +248,6 @@ def _let_go(vm: Vm, key: str, workshop: Workshop, *, instead: str = "") -> None:
         return
     if hardware.is_cloudinit(old):
         workshop.free(old)
-    else:
+    elif not _is_cd(vm.config[key]):
         free = next(n for n in range(256) if f"unused{n}" not in vm.config)
         vm.config[f"unused{free}"] = old

@@ -157,6 +157,13 @@ def _network_lines(config: Config) -> Iterator[str]:
             yield f"        netmask: '{interface.netmask}'"
             if "gw" in address:
                 yield f"        gateway: '{address['gw']}'"
+        if six := address.get("ip6"):
+            kinds = {"dhcp": "dhcp6", "auto": "ipv6_slaac"}
+            yield f"      - type: {kinds.get(six, 'static6')}"
+            if six not in kinds:
+                yield f"        address: '{six}'"
+            if six not in kinds and "gw6" in address:
+                yield f"        gateway: '{address['gw6']}'"
     servers, domains = str(config.get("nameserver", "")).split(), str(config.get("searchdomain", "")).split()
     if servers or domains:
         yield from ("    - type: nameserver", "      address:")

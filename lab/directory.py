@@ -119,7 +119,7 @@ class DirectoryBackend:
             *(walled.not_real(self.walls) if self.walls else plain.PlainRoot.not_real),
             "it shares this machine's network: the address is one of loopback, and eth0 is told by the API only",
             "cores, memory and disk size are told and not enforced",
-            "cloud-init and the guest agent are imitated",
+            "cloud-init and the guest agent are imitated: of user-data, only the login user and the keys are taken",
         ]
         if self.ssh_port != 22:
             told.append(f"SSH listens on port {self.ssh_port}: port 22 cannot be bound here")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, ParamSpec, TypeVar
 
-from lab import cloudinit, hardware
+from lab import cloudinit, discs, hardware
 from lab.nodes import Backend, Cutter, LiveNode, NodeSpec, Powered
 from lab.scenarios import GOOD, Template
 
@@ -19,6 +19,18 @@ T = TypeVar("T")
 _WORKERS = 8
 _FIRST_LEASE, _LAST_LEASE = 201, 250  # profiles of the lab use .10 to .200 as static addresses
 _CLOSE_TIMEOUT_S = 30.0
+
+
+def _given(
+    config: cloudinit.Config, name: str, disc: bytes | None
+) -> tuple[cloudinit.Seed, str, tuple[str, ...]]:
+    """What a machine gets of its cloud-init drive, or of the disc in its place: texts, login user, keys."""
+    if disc is not None:
+        try:
+            return discs.seed(disc, config, name=name)
+        except discs.NoDisc as error:
+            raise CannotStart(f"the lab's cloud-init reads nothing on the disc: {error}") from error
+    return cloudinit.seed(config, name=name), str(config.get("ciuser") or ""), cloudinit.ssh_keys(config)
 
 
 class CannotStart(Exception):
@@ -83,23 +95,25 @@ class Machines:
         """A VM was cloned from another, or from a template."""
         self._templates[vmid] = self._templates.get(source, GOOD)
 
-    def start(self, vmid: int, config: cloudinit.Config, *, name: str) -> Machine:
+    def start(self, vmid: int, config: cloudinit.Config, *, name: str, disc: bytes | None = None) -> Machine:
         """Switch a machine on as its config says; its boot goes on in a thread.
+
+        disc: an ISO image in its CD drive, in the place of its cloud-init drive.
 
         Raises:
             CannotStart: the config names an address that the lab cannot give.
         """
         template = self._templates.get(vmid, GOOD)
         nics = cloudinit.nics(config)
-        seed = cloudinit.seed(config, name=name)
+        seed, user, keys = _given(config, name, disc)
         spec = NodeSpec(
             vmid=vmid,
             name=name,
             address=self._address(vmid, config, mac=nics[0][1] if nics else "", moves=template.leased),
             uuid=cloudinit.machine_uuid(config),
             macs=tuple(mac for _number, mac, _bridge in nics),
-            user=str(config.get("ciuser") or self.backend.login_user),
-            ssh_keys=cloudinit.ssh_keys(config),
+            user=user or self.backend.login_user,
+            ssh_keys=keys,
             cores=int(str(config.get("cores", 1))) * int(str(config.get("sockets", 1))),
             memory_mib=int(str(config.get("memory", 512)).split(",")[0].removeprefix("current=")),
             instance_id=seed.instance_id,
@@ -107,6 +121,7 @@ class Machines:
             clock_offset_s=template.clock_offset_s,
             disk_mib=hardware.boot_disk_mib(config),
             seed=seed,
+            disc=disc,
         )
         off = threading.Event()
         booting = self._threads.submit(self._boot, spec, template.boot_delay_s, off)

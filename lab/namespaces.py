@@ -134,7 +134,7 @@ class NamespacesBackend:
             "it shares this machine's network: the address is one of loopback, and eth0 is told by the API only",
             "its disk is this machine's root directory, copied on write, without homes and the lab's own directories",
             "cores, memory and disk size are told and not enforced",
-            "cloud-init and the guest agent are imitated",
+            "cloud-init and the guest agent are imitated: of user-data, only the login user and the keys are taken",
             "it has this machine's clock: where a template's is off, only date(1) tells so",
         ]
         if self._disks.in_memory:

@@ -31,6 +31,7 @@ class NodeSpec:
     clock_offset_s: seconds that its clock is ahead of the right time.
     disk_mib: size of its boot disk in MiB; 0: the image's own.
     seed: its cloud-init drive; None: what these fields amount to.
+    disc: the ISO image in its CD drive, whose texts `seed` has; None: one is made of the seed.
     """
 
     vmid: int
@@ -47,6 +48,7 @@ class NodeSpec:
     clock_offset_s: int = 0
     disk_mib: int = 0
     seed: Seed | None = None
+    disc: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)

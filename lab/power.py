@@ -32,15 +32,22 @@ class Power:
         machines: the nodes behind the VMs.
         vms: all VMs of the host, as they are now.
         written: called with a VM whose cloud-init drive is being written, as a start does.
+        disc: the ISO image that a VM starts with; it raises TaskFailed if its file is no more.
     """
 
     def __init__(
-        self, machines: Machines, *, vms: Callable[[], Iterable[Vm]], written: Callable[[Vm], None]
+        self,
+        machines: Machines,
+        *,
+        vms: Callable[[], Iterable[Vm]],
+        written: Callable[[Vm], None],
+        disc: Callable[[Vm], bytes | None] = lambda _vm: None,
     ) -> None:
         """Everything is off."""
         self._machines = machines
         self._vms = vms
         self._written = written
+        self._disc = disc
         self._background: set[asyncio.Task[None]] = set()
 
     def watch(self) -> None:
@@ -97,7 +104,8 @@ class Power:
         if (reason := hardware.why_not_started(vm.config)) is not None:
             raise TaskFailed(reason)
         try:
-            machine = self._machines.start(vmid, vm.config, name=vm.config.get("name", vm.name))
+            disc = self._disc(vm)
+            machine = self._machines.start(vmid, vm.config, name=vm.config.get("name", vm.name), disc=disc)
         except CannotStart as error:
             raise TaskFailed(str(error)) from error
         vm.status = vm.qmpstatus = "running"

@@ -28,6 +28,7 @@ from lab.guests import Refused, TaskFailed, die, faulty
 from lab.machines import Machines
 from lab.power import Power, done
 from lab.tasks import Body, Tasks
+from lab.uploads import UploadCalls
 from lab.vm_calls import Call, VmCalls, data
 
 Values = Mapping[str, Any]
@@ -38,7 +39,7 @@ _UPID = re.compile(r"UPID:[^:\s]+:[0-9A-F]{8}:[0-9A-F]{8,9}:[0-9A-F]{8}:[^:\s]+:
 _QEMU = "/nodes/{node}/qemu/{vmid}"
 
 
-class LabPve(VmCalls, FakePve):  # type: ignore[misc]  # fakepve carries no types
+class LabPve(VmCalls, UploadCalls, FakePve):  # type: ignore[misc]  # fakepve carries no types
     """One Proxmox host whose VMs are real machines.
 
     Args:
@@ -61,7 +62,7 @@ class LabPve(VmCalls, FakePve):  # type: ignore[misc]  # fakepve carries no type
         self.separated: set[str] = set()  # tokens with privilege separation
         self._counted: tuple[float, dict[int, dict[str, Any]]] = (-_COUNTED_EVERY_S, {})
         self.work = Tasks(self, foreseen=(TaskError, PveError, Refused))
-        self.power = Power(machines, vms=lambda: list(self.vms), written=self.write_drive)
+        self.power = Power(machines, vms=lambda: self.vms, written=self.write_drive, disc=self.disc_of)
 
     async def serve(self, listening: socket.socket, context: ssl.SSLContext) -> None:
         """Answer on a socket that already listens, until `stop`."""

@@ -32,7 +32,7 @@ from lab.qemu_command import (
     command,
 )
 from lab.qemu_monitor import tell
-from lab.seed_disc import seed_of, write_seed
+from lab.seed_disc import put_seed
 from lab.spawner import Spawner, end, find_program, free_port, last_words
 
 PROGRAMS = {PROGRAM: "qemu-system-x86", "qemu-img": "qemu-utils"}  # with Debian's package for each
@@ -123,6 +123,7 @@ class QemuBackend:
             "further network devices are there, and lead nowhere",
             f"more than {most} are told and not given",
             "its kernel is handed to it at the start: there is no boot loader",
+            "another disc in its CD drive is there at its next start",
         ]
         if self.ssh_port != 22:
             told.append(f"SSH listens on port {self.ssh_port}: port 22 cannot be bound here")
@@ -183,7 +184,7 @@ class QemuBackend:
         for stale in (AGENT_SOCKET, MONITOR_SOCKET):
             (place / stale).unlink(missing_ok=True)
         make_overlay(self._image, place / OVERLAY, size_mib=spec.disk_mib)
-        write_seed(seed_of(spec), place / SEED)
+        put_seed(spec, place / SEED)
         line = command(
             spec,
             self._image,

@@ -42,6 +42,20 @@ def seed_of(spec: NodeSpec) -> Seed:
     )
 
 
+def put_seed(spec: NodeSpec, disc: Path) -> None:
+    """Write a node's drive, or the very disc that stands in its place (0600), in place of what was there.
+
+    Raises:
+        OtherSide: no disc could be made.
+    """
+    if spec.disc is None:
+        write_seed(seed_of(spec), disc)
+        return
+    disc.unlink(missing_ok=True)
+    disc.touch(0o600)
+    disc.write_bytes(spec.disc)
+
+
 def write_seed(seed: Seed, disc: Path) -> None:
     """Write a drive (0600: a password's hash may be on it), in place of the one that was there.
 

@@ -58,6 +58,7 @@ class VmCalls:
     def __init__(self) -> None:
         """No cloud-init drive is written."""
         self.written: dict[int, dict[str, object]] = {}  # vmid -> cloud-init keys as last put on its drive
+        self.uploads: dict[str, bytes] = {}
 
     async def of_vm(self, request: web.Request, call: Callable[[Any, Values], Any]) -> web.Response:
         """Answer with what a function makes of the VM that the path names."""

@@ -19,6 +19,7 @@ from lab.scenarios import FIRST_VMID, Template, profiles
 PROFILE = "small"
 TEMPLATE_DISK_GIB = 4
 STORAGE = "local-lvm"
+DISCS = "local"  # holds ISO images
 TOKEN = "muster@pve!lab"  # noqa: S105 - the token's name, not its secret
 TRUST_DOMAIN = "lab.example"
 ADDRESSES = "127.20.0.0/16"  # from which every lab claims a /24 of its own
@@ -28,6 +29,7 @@ PRIVILEGES = {
         "VM.Allocate",
         "VM.Audit",
         "VM.Clone",
+        "VM.Config.CDROM",
         "VM.Config.CPU",
         "VM.Config.Cloudinit",
         "VM.Config.Disk",
@@ -40,6 +42,7 @@ PRIVILEGES = {
         "VM.PowerMgmt",
     ),
     f"/storage/{STORAGE}": ("Datastore.AllocateSpace", "Datastore.Audit"),
+    f"/storage/{DISCS}": ("Datastore.Allocate", "Datastore.AllocateTemplate", "Datastore.Audit"),
     "/sdn/zones/localnetwork": ("SDN.Use",),
     "/nodes": ("Sys.Audit",),
 }

@@ -4,12 +4,11 @@ A VM is ours if it has our uuid or, before it was configured, our marker; no oth
 """
 
 import contextlib
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal, assert_never
 
-from inventory.errors import OtherSide
+from inventory.errors import OtherSide, Refused
 from provision.config import differences, is_ours, marker
 from provision.facts import Facts, read_facts
 from provision.gates import Gates
@@ -18,30 +17,32 @@ from provision.ids import Ids
 from provision.images import fetch
 from provision.journal import Journal
 from provision.plan import (
+    AttachSeed,
     Clone,
     Configure,
     Create,
     Fetch,
     MachineFound,
     ReadFacts,
+    RemoveSeed,
     Resize,
     Source,
     Start,
     Step,
     TemplateFound,
+    UploadSeed,
     plan,
 )
 from provision.properties import Config, boot_disk, storage_of
-from provision.tasks import TaskFailed, Tools, follow
+from provision.seeding import Seeding
+from provision.slots import attached_seeds
+from provision.tasks import TaskFailed, Tools, follow, is_lock, past_locks, tell_of_lock
 from provision.wanted import NodeSpec
 
 Other = Literal["absent", "foreign", "unclear", "cloning"]
 # The config of a clone in its first moment, before Proxmox has written the real one (qemu-server clone_vm).
 _TEMPORARY = "qmclone temporary file"
 _TASK_KINDS = {"resize": "resize", "start": "qmstart"}
-# Locks that others hold for a moment: 10 s are waited for them, and 1 s for the source of a clone
-# (qemu-server API2/Qemu.pm clone_vm; pve-storage Plugin.pm; pve-cluster Cluster.pm).
-_LOCK_HELD = re.compile(r"can't lock file '[^']*' - got timeout|got lock request timeout")
 
 
 class Making:
@@ -87,9 +88,11 @@ class Making:
             MusterError: a step failed; the journal says which, and this can be called again.
         """
         machine = self._machine()
+        self._check_seeded(machine)
         facts = None
         for step in plan(self._spec, template=None, machine=machine, uuid=self._uuid, known=False):
-            machine, facts = self.carry_out(step, machine)
+            machine, found = self.carry_out(step, machine)
+            facts = found or facts
         return machine, facts
 
     def carry_out(self, step: Step, machine: MachineFound) -> tuple[MachineFound, Facts | None]:
@@ -100,10 +103,14 @@ class Making:
             case Configure():
                 return self._configure(step, machine), None
             case Resize():
-                self._resize(step, machine)
+                what = f"growing {step.disk} of VM {machine.vmid}"
+                past_locks(self._tools, what, lambda: self._resize(step, machine))
                 return machine, None
+            case UploadSeed() | AttachSeed() | RemoveSeed():
+                return self._seed(step, machine), None
             case Start():
-                self._start(step, machine)
+                what = f"the start of VM {machine.vmid}"
+                past_locks(self._tools, what, lambda: self._start(step, machine))
                 return replace(machine, running=True), None
             case ReadFacts():
                 self._journal.note("read")
@@ -112,6 +119,32 @@ class Making:
                 return machine, facts
             case _:
                 assert_never(step)
+
+    def _seed(self, step: UploadSeed | AttachSeed | RemoveSeed, machine: MachineFound) -> MachineFound:
+        seeding = Seeding(self._tools, self._journal)
+        try:
+            if isinstance(step, AttachSeed):
+                return seeding.attach(step, machine)
+            if isinstance(step, RemoveSeed):
+                return seeding.remove(step, machine)
+            if self._spec.seed is None:
+                raise ValueError("there is no disc to upload without user-data")
+            seeding.upload(step, machine, self._spec.seed.user_data)
+            return machine
+        finally:
+            self.warnings += seeding.warnings
+
+    def _check_seeded(self, machine: MachineFound) -> None:
+        """Refuse a VM that somebody started before its disc was in it: its first boot went by without the user-data."""
+        begun = self._journal.step in {"start", "read", "remove-seed"} and self._journal.seeds
+        if self._spec.seed is None or not machine.running or begun:
+            return
+        if not attached_seeds(machine.config, self._uuid):
+            raise Refused(
+                f"VM {machine.vmid} runs without its user-data",
+                why="it was started before a cloud-init disc was attached to it, and cloud-init has run by now",
+                next_step=f"provision-node {self._spec.name} --rollback, then make it anew",
+            )
 
     def _machine(self) -> MachineFound:
         """The VM on record, once every task of a former run on it has ended; else a new clone."""
@@ -182,9 +215,9 @@ class Making:
                     return found
                 raise
             except OtherSide as error:
-                if last or not _LOCK_HELD.search(error.why):
+                if last or not is_lock(error):
                     raise
-                self._tools.console.detail(f"{what}: somebody else holds the lock; it is tried again")
+                tell_of_lock(self._tools, what, error)
         found = self._look(patient=True)
         if isinstance(found, MachineFound):
             return found
@@ -287,7 +320,8 @@ class Making:
     def _configure(self, step: Configure, machine: MachineFound) -> MachineFound:
         self._journal.note("configure")
         lost: Unanswered | None = None
-        try:
+
+        def put() -> None:
             self._hypervisor.configure(
                 machine.host,
                 machine.vmid,
@@ -295,6 +329,9 @@ class Making:
                 delete=[change.key for change in step.changes if change.after is None],
                 digest=step.digest,
             )
+
+        try:
+            past_locks(self._tools, f"the change of VM {machine.vmid}", put)
         except Unanswered as error:
             lost = error
         config = self._hypervisor.config(machine.host, machine.vmid) or {}

@@ -30,7 +30,7 @@ Examples:
 
   provision-node gpu-07 --site site.yaml --rollback
 
-  provision-node gpu-07 --site site.yaml --retire
+  provision-node gpu-07 --site site.yaml --retire --receipt gpu-07.receipt
 
   provision-node --site site.yaml --grants
 """
@@ -81,6 +81,14 @@ Orphan = Annotated[
     bool,
     typer.Option("--orphan-identity", help="With --retire: without the receipt that the identity ended."),
 ]
+ReceiptIn = Annotated[
+    Path | None,
+    typer.Option(
+        "--receipt",
+        metavar="FILE|DIR",
+        help="With --retire: the holder's receipt (in a folder: NAME.receipt); else the record has it.",
+    ),
+]
 GrantsOnly = Annotated[
     bool, typer.Option("--grants", help="Print what the token must be allowed; nobody is asked.")
 ]
@@ -108,9 +116,10 @@ def provision_node(
     rollback: RollbackOnly = False,
     retire: RetireOnly = False,
     orphan_identity: Orphan = False,
+    receipt: ReceiptIn = None,
     grants: GrantsOnly = False,
     wait: Wait = None,
-    at_once: AtOnce = 8,
+    at_once: AtOnce = 32,
     yes: Yes = False,
     inventory: InventoryUrl = None,
 ) -> None:
@@ -129,6 +138,7 @@ def provision_node(
         detailed=detailed_exitcode,
         orphan=orphan_identity,
         out=ticket_out,
+        receipt=receipt,
     )
     if site_file is None:
         raise BadInput(
@@ -180,7 +190,9 @@ def provision_node(
             confirm=lambda name: typed_name(console, name, yes=yes),
         )
         if retire:
-            results = leave.retire(Retiring(site, store, tools), orphan=orphan_identity, plan_only=dry_run)
+            results = leave.retire(
+                Retiring(site, store, tools), orphan=orphan_identity, plan_only=dry_run, receipt=receipt
+            )
         elif rollback:
             results = leave.roll_back(Rollback(store, tools), plan_only=dry_run)
         else:

@@ -46,6 +46,7 @@ class Cluster:
                 running=row.get("status") == "running",
                 cpus=int(row.get("maxcpu") or 0),
                 memory_mib=int(row.get("maxmem") or 0) // _MIB,
+                reported=row.get("status") != "unknown",
             )
             for row in self._get("cluster", "resources", type="vm")
             if row.get("type") == "qemu"
@@ -71,6 +72,9 @@ class Cluster:
                 images="images" in str(row.get("content", "")).split(","),
                 shared=bool(int(row.get("shared", 0))),
                 imports="import" in str(row.get("content", "")).split(","),
+                discs="iso" in str(row.get("content", "")).split(","),
+                kind=str(row.get("type", "")),
+                free_mib=int(row.get("avail") or 0) // _MIB if row.get("total") else None,
             )
             for row in self._get("nodes", host, "storage")
         }

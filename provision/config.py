@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_interface
 
+from provision.parts import Lease
 from provision.properties import (
     Config,
     Properties,
@@ -25,6 +26,7 @@ UNKNOWN_UUID = "(chosen when the VM is made)"
 _HOSTPCI = re.compile(r"hostpci\d+")
 _NUMA = re.compile(r"numa\d+")
 PCI_SLOTS = 16
+_LEASES: Mapping[Lease, str] = {"dhcp": "ip=dhcp", "dhcp6": "ip6=dhcp", "auto": "ip6=auto"}
 # What changes the cloud-init data changes the instance-id, and so the SSH host keys at the next boot
 # (qemu-server Cloudinit.pm nocloud_gen_metadata; cloud-init's ssh module runs once per instance).
 _MAKES_NEW_HOST_KEYS = re.compile(r"name|ciuser|sshkeys|ciupgrade|ipconfig\d+")
@@ -82,7 +84,7 @@ def wanted_config(spec: NodeSpec, config: Config, uuid: str | None) -> dict[str,
         "ciuser": spec.user,
         "sshkeys": encode_keys(spec.ssh_keys),
         "ciupgrade": "0",  # else an offline guest hangs on package_upgrade at its first boot
-        "ipconfig0": _ipconfig(spec.address, spec.gateway),
+        "ipconfig0": _LEASES[spec.lease] if spec.address is None else _ipconfig(spec.address, spec.gateway),
         "tags": ";".join(split_tags(f"{config.get('tags', '')};{TAG}")),
         "smbios1": join({"uuid": known} | _without_uuid(str(config.get("smbios1", "")))),
         "description": _description(str(config.get("description", "")), spec.name, known),
@@ -134,9 +136,7 @@ def _description(text: str, name: str, uuid: str) -> str:
     return text if line in text.splitlines() else "\n".join([line, *kept]).strip()
 
 
-def _ipconfig(address: str | None, gateway: str | None) -> str:
-    if address is None:
-        return "ip=dhcp"
+def _ipconfig(address: str, gateway: str | None) -> str:
     six = "6" if ip_interface(address).version == 6 else ""
     return f"ip{six}={address}" + (f",gw{six}={gateway}" if gateway else "")
 

@@ -10,13 +10,14 @@ from inventory.model import Address, Fabric, HostKey
 from provision import guest
 from provision.config import mac_of
 from provision.hypervisor import Unreachable
+from provision.parts import Lease
 from provision.plan import MachineFound
 from provision.tasks import Tools
 from provision.wanted import NodeSpec
 
-# Without a static address the NIC asks for one by DHCP (ip=dhcp), which is IPv4; one that the network announces
-# for IPv6 is often there sooner.
-_FAMILY: guest.Family = 4
+# Without a static address, only one of the family that was asked for counts: by DHCP (ip=dhcp) that is IPv4, and
+# one that the network announces for IPv6 is often there sooner.
+_FAMILIES: Mapping[Lease, guest.Family] = {"dhcp": 4, "dhcp6": 6, "auto": 6}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,7 @@ def _wait_for_address(
     tools: Tools, spec: NodeSpec, machine: MachineFound, macs: list[str]
 ) -> tuple[Sequence[Mapping[str, Any]], Address]:
     wanted = None if spec.address is None else str(ip_interface(spec.address).ip)
+    family = _FAMILIES[spec.lease]
     if not macs:
         raise OtherSide(
             f"the address of VM {machine.vmid} cannot be known",
@@ -79,10 +81,12 @@ def _wait_for_address(
                 if found is None:
                     state = "the guest agent does not answer (is it installed and enabled in the template?)"
             if found is not None:
-                if seen := guest.management_address(found, macs[0], wanted=wanted, family=_FAMILY):
+                if seen := guest.management_address(found, macs[0], wanted=wanted, family=family):
                     source = spec.address is not None
                     return found, Address(seen.ip, seen.prefix, "static" if source else "leased")
-                state = f"no {wanted or 'IPv4 address'} on {macs[0]} yet; {guest.addresses_seen(found)}"
+                state = (
+                    f"no {wanted or f'IPv{family} address'} on {macs[0]} yet; {guest.addresses_seen(found)}"
+                )
             waiting.update(state)
     raise OtherSide(
         f"VM {machine.vmid} did not tell its address in {timeout_s:.0f} s",

@@ -94,19 +94,35 @@ def _image_url(text: str) -> str:
 
 
 Url = Annotated[str, AfterValidator(_url)]
+"""https://host:8006, and no more; 8006 where no port is named."""
 NodeName = Annotated[str, AfterValidator(_node_name)]
+"""A node's name: an RFC 1123 label of lower case, at most 63."""
 HostAddress = Annotated[str, AfterValidator(_host_address)]
+"""An address with its prefix length, such as 10.0.0.7/24."""
 Ip = Annotated[str, AfterValidator(_ip)]
+"""An IP address."""
 User = Annotated[str, AfterValidator(check_user)]
+"""A user's name of a-z, 0-9, '_' and '-', at most 32."""
 Fingerprint = Annotated[str, AfterValidator(_fingerprint)]
+"""32 octets in hex with colons, AB:CD:..."""
 Sha256 = Annotated[str, _matches(_SHA256_HEX, "a SHA-256 in hex (64 digits)")]
+"""64 hex digits."""
 ImageUrl = Annotated[str, AfterValidator(_image_url)]
+"""Ends in .qcow2, .raw, .img or .vmdk; no password in it."""
 Volume = Annotated[str, _matches(_VOLUME, "a volume of a storage, such as local:import/debian-12.qcow2")]
+"""Of the form local:import/debian-12.qcow2."""
 CpuSet = Annotated[str, _matches(_CPU_SET, "a set of CPUs, such as 0-31")]
+"""A set of CPUs, such as 0-31 or 0-31;64-95."""
 Machine = Annotated[str, _matches(_MACHINE, "a machine type of Proxmox, such as q35 or pc-q35-9.2")]
+"""Such as q35 or pc-q35-9.2."""
 Cpu = Annotated[str, _matches(_CPU, "a CPU type of Proxmox, such as host or host,flags=+pcid")]
+"""Such as host or host,flags=+pcid."""
 Bridge = Annotated[str, _matches(_BRIDGE, "a bridge's name")]
+"""At most 15 of letters, digits, '_', '.' and '-'."""
 Word = Annotated[str, _matches(_WORD, "a word of letters, digits, '_', '.' and '-'")]
+"""Letters, digits, '_', '.' and '-'."""
 Pool = Annotated[str, _matches(_POOL, "a pool's name")]
+"""Letters, digits, '_', '.', '-' and '/'."""
 FabricName = Annotated[str, _matches(_FABRIC, "1 to 15 of a-z, 0-9 and '-'")]
+"""1 to 15 of a-z, 0-9 and '-'."""
 VmId = Annotated[int, Field(ge=100, le=999_999_999)]

@@ -11,7 +11,19 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from inventory.errors import Refused
-from provision.plan import Clone, Configure, Create, Fetch, ReadFacts, Resize, Start, Step
+from provision.plan import (
+    AttachSeed,
+    Clone,
+    Configure,
+    Create,
+    Fetch,
+    ReadFacts,
+    RemoveSeed,
+    Resize,
+    Start,
+    Step,
+    UploadSeed,
+)
 from provision.properties import Config, split, split_nic
 from provision.wanted import NodeSpec
 
@@ -227,6 +239,23 @@ def _of(spec: NodeSpec, step: Step, config: Config, version: int, vm: _Vm) -> It
         case Resize():
             yield vm.need("VM.Config.Disk")
             yield Need(f"/storage/{spec.storage}", "Datastore.AllocateSpace")
+        case UploadSeed():
+            disc = f"/storage/{step.volume.partition(':')[0]}"
+            yield vm.need("VM.Audit")
+            yield Need(disc, "Datastore.AllocateTemplate")
+            yield Need(disc, "Datastore.Audit")
+        case AttachSeed():
+            yield vm.need("VM.Config.CDROM")
+            yield vm.need("VM.Config.Cloudinit")  # the drive that it takes the place of
+        case RemoveSeed():
+            disc = f"/storage/{step.volume.partition(':')[0]}"
+            yield vm.need("VM.Config.CDROM")
+            yield vm.need("VM.Config.Cloudinit")
+            yield Need(f"/storage/{step.storage}", "Datastore.AllocateSpace")
+            yield Need(
+                disc, "Datastore.Allocate"
+            )  # for an ISO image belongs to no VM (API2/Storage/Content.pm)
+            yield Need(disc, "Datastore.Audit")
         case Start():
             yield vm.need("VM.PowerMgmt")
         case ReadFacts():

@@ -9,7 +9,7 @@ OtherSide               4
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from inventory.errors import OtherSide
 from provision.placement import Devices, Load
@@ -35,7 +35,10 @@ class ChangedMeanwhile(OtherSide):
 
 @dataclass(frozen=True, slots=True)
 class Guest:
-    """A VM as the cluster lists it; one made a moment ago may still lack all but its id. memory_mib: MiB."""
+    """A VM as the cluster lists it; one made a moment ago may still lack all but its id. memory_mib: MiB.
+
+    reported: its host has told of it; else nothing but its id is known.
+    """
 
     vmid: int
     name: str
@@ -45,6 +48,7 @@ class Guest:
     running: bool = False
     cpus: int = 0
     memory_mib: int = 0
+    reported: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +103,21 @@ class Hypervisor(Protocol):
 
     def newest_download(self, step: Fetch) -> str | None:
         """The UPID of the newest download of that file."""
+
+    def discs(self, host: str, storage: str) -> frozenset[str]:
+        """The ISO images of a storage, by their volumes."""
+
+    def upload_disc(self, host: str, volume: str, data: bytes) -> str:
+        """Begin to put an ISO image on a storage, in the place of one of this name; the task's UPID.
+
+        Raises Unanswered; to begin it again is safe.
+        """
+
+    def delete_disc(self, host: str, volume: str) -> str | None:
+        """Begin to delete an ISO image; the task's UPID (None if it was done at once). Raises Unanswered."""
+
+    def cloud_init_file(self, host: str, vmid: int, kind: Literal["user", "meta", "network"]) -> str:
+        """A file that Proxmox's own cloud-init drive holds, or would hold."""
 
     def config(self, host: str, vmid: int) -> Config | None:
         """The VM's config; None if there is no such VM on that host."""

@@ -7,6 +7,11 @@ from inventory.errors import MusterError
 from inventory.model import Node, State
 from inventory.store import Store
 
+ACCEPTED = "accepted"
+"""The journal's key for drift that stays, as digests by config key."""
+SEEDS = "seeds"
+"""The journal's key for our discs that may lie on a storage."""
+
 
 class Journal:
     """One node's record, saved at every turn; `node` is what was saved last."""
@@ -21,10 +26,17 @@ class Journal:
 
         known: the newest task of that kind before the write; what the write begins is another one, and newer.
         """
-        journal: dict[str, Any] = {"step": step}
+        journal: dict[str, Any] = {"step": step, **self.accepted}
+        journal |= {SEEDS: self.seeds} if self.seeds else {}
         journal |= {"upid": upid} if upid else {}
         journal |= {"known": known} if known else {}
         self.node = self._store.save(replace(self.node, journal=journal, **facts))
+
+    def note_seed(self, step: str, volume: str) -> None:
+        """The same before a disc of ours is put on a storage: it is remembered until the making is over."""
+        seeds = [*self.seeds, *([] if volume in self.seeds else [volume])]
+        self.node = replace(self.node, journal={**self.node.journal, SEEDS: seeds})
+        self.note(step)
 
     def move(self, state: State, *, why: str, **facts: Any) -> None:  # noqa: ANN401 - Node's fields
         """Another state, or an event in the same one."""
@@ -36,6 +48,16 @@ class Journal:
             self.move(state, why=str(error), reason=str(error))
         except MusterError:
             return
+
+    @property
+    def accepted(self) -> dict[str, Any]:
+        """The drift that a ticket has accepted, which outlives the steps (`provision.drift`)."""
+        return {key: value for key, value in self.node.journal.items() if key == ACCEPTED}
+
+    @property
+    def seeds(self) -> list[str]:
+        """The discs of ours that may lie on a storage, by their volumes (`provision.seeding`)."""
+        return list(self.node.journal.get(SEEDS) or ())
 
     @property
     def step(self) -> str | None:
@@ -55,4 +77,4 @@ class Journal:
     @property
     def configured(self) -> bool:
         """Whether the VM surely has our uuid: a step after the configuring was begun."""
-        return self.step in {"resize", "start", "read"}
+        return self.step in {"resize", "upload-seed", "attach-seed", "start", "read", "remove-seed"}

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TypeVar
 
 from inventory.console import Console
@@ -41,8 +42,12 @@ class Leave:
         self._many = many
         self._confirm = confirm
 
-    def retire(self, retiring: Retiring, *, orphan: bool, plan_only: bool) -> tuple[Result, ...]:
+    def retire(
+        self, retiring: Retiring, *, orphan: bool, plan_only: bool, receipt: Path | None = None
+    ) -> tuple[Result, ...]:
         """Retire them; one that fails or is refused does not stop the others.
+
+        receipt: where the holder's receipts lie, if not on record.
 
         Raises:
             BadInput: nobody can be asked.
@@ -50,7 +55,7 @@ class Leave:
         """
 
         def look(name: str) -> tuple[Parting | None, list[str]]:
-            parting = retiring.look(name, orphan=orphan)
+            parting = retiring.look(name, orphan=orphan, receipt=receipt)
             return parting, parting.lines() if parting else []
 
         def go(parting: Parting, tools: Tools) -> tuple[Node, tuple[str, ...]]:

@@ -15,7 +15,8 @@ from provision.tasks import Tools
 
 T = TypeVar("T")
 R = TypeVar("R")
-AT_ONCE = 8
+AT_ONCE = 32
+"""Most of them wait: for a storage that takes a few clones at a time, or for a guest to boot."""
 _TELL_EVERY_S = 30.0
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from ipaddress import ip_address, ip_interface
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Discriminator, Field, PositiveFloat, PositiveInt, Tag, model_validator
 
@@ -18,7 +18,9 @@ class Addresses(Model):
     """Static addresses of one network, each with its prefix length; both ends belong to the range."""
 
     first: HostAddress = Field(alias="from")
+    """The first one."""
     last: HostAddress = Field(alias="to")
+    """The last one."""
 
     @model_validator(mode="after")
     def _one_network(self) -> "Addresses":
@@ -34,6 +36,7 @@ class RoutedAddresses(Addresses):
     """Static addresses and the way out of their network."""
 
     gateway: Ip | None = None
+    """The router; it lies in the same network."""
 
     @model_validator(mode="after")
     def _gateway_is_near(self) -> "RoutedAddresses":
@@ -43,44 +46,73 @@ class RoutedAddresses(Addresses):
         return self
 
 
-def _dhcp_or_range(value: Any) -> Any:  # noqa: ANN401 - whatever the file holds
-    if value == "dhcp":
-        return None
-    if not isinstance(value, Mapping):
-        raise ValueError("should be dhcp, or a mapping with from, to and gateway")  # noqa: TRY004
-    return value
+Lease = Literal["dhcp", "dhcp6", "auto"]
+
+
+def _lease_or_range(value: Any) -> str | None:  # noqa: ANN401 - whatever the file holds
+    if isinstance(value, Mapping | RoutedAddresses):
+        return "range"
+    return "lease" if value in get_args(Lease) else None
 
 
 class NetworkPart(Model):
-    """The management network. queues: of the virtio NIC. address: None stands for dhcp."""
+    """The management network."""
 
     bridge: Bridge
+    """The host's bridge."""
     vlan: Vlan | None = None
+    """The VLAN's tag."""
     queues: Queues | None = None
-    address: Annotated[RoutedAddresses | None, BeforeValidator(_dhcp_or_range)]
+    """Of the virtio NIC."""
+    address: Annotated[
+        Annotated[RoutedAddresses, Tag("range")] | Annotated[Lease, Tag("lease")],
+        Discriminator(
+            _lease_or_range,
+            custom_error_type="address",
+            custom_error_message="should be dhcp, dhcp6 or auto, or a mapping with from, to and gateway",
+        ),
+    ]
+    """A range of static addresses; or dhcp (IPv4), dhcp6, or auto (what routers announce, IPv6)."""
+
+    @property
+    def addresses(self) -> RoutedAddresses | None:
+        """The range of static addresses, if there is one."""
+        return self.address if isinstance(self.address, RoutedAddresses) else None
+
+    @property
+    def lease(self) -> Lease:
+        """How an address is come by where none is static."""
+        return "dhcp" if isinstance(self.address, RoutedAddresses) else self.address
 
 
 class GpusPart(Model):
     """GPUs by resource mapping."""
 
     mapping: Word
+    """The resource mapping."""
     count: Annotated[int, Field(ge=1, le=MAX_PCI)]
+    """How many; each takes one hostpci."""
 
 
 class FabricPart(Model):
-    """One fast network, over a bridge or by a passed virtual function (resource mapping).
-
-    mtu: octets, 576 to 65520 (Proxmox `netN`). rate_gbps: 10^9 bit/s.
-    """
+    """One fast network, over a bridge or by a passed virtual function (resource mapping)."""
 
     name: FabricName
+    """What agent.yaml calls it too."""
     bridge: Bridge | None = None
+    """The host's bridge; this or a mapping."""
     mapping: Word | None = None
+    """The resource mapping of the virtual functions."""
     vlan: Vlan | None = None
+    """The VLAN's tag; needs a bridge."""
     queues: Queues | None = None
+    """Of the virtio NIC; needs a bridge."""
     mtu: Annotated[int, Field(ge=576, le=65520)] | None = None
+    """The largest packet; from 576 to what Proxmox gives a `netN`."""
     rate_gbps: PositiveFloat | None = None
+    """Its speed, told to the agent."""
     addresses: Addresses | None = None
+    """Static addresses on it."""
 
     @model_validator(mode="after")
     def _one_way(self) -> "FabricPart":
@@ -94,19 +126,25 @@ class FabricPart(Model):
 
 
 class NumaPart(Model):
-    """One NUMA node of the guest. cpus: such as 0-31. host_node: the host's; Proxmox takes one digit."""
+    """One NUMA node of the guest."""
 
     cpus: CpuSet
+    """The guest's CPUs."""
     memory_mib: PositiveInt
+    """Its memory."""
     host_node: Annotated[int, Field(ge=0, le=9)] | None = None
+    """The host's NUMA node; Proxmox takes one digit."""
 
 
 class ImagePart(Model):
-    """A cloud image: fetched from a URL and checked, or a volume that Proxmox has already."""
+    """A cloud image: fetched from a url and checked by its sha256, or a volume that Proxmox has already."""
 
     url: ImageUrl | None = None
+    """Where it is fetched from."""
     sha256: Sha256 | None = None
+    """Of what is fetched, in hex."""
     volume: Volume | None = None
+    """The volume that has it already."""
 
     @model_validator(mode="after")
     def _one_kind(self) -> "ImagePart":
@@ -121,6 +159,7 @@ class TagPart(Model):
     """A template by its tag: the nearest one that has it."""
 
     tag: Word
+    """The tag."""
 
 
 def _kind(value: Any) -> str | None:  # noqa: ANN401 - whatever the file holds

@@ -5,6 +5,7 @@ from typing import Any, TypeAlias
 
 from provision.config import Change, created_config, differences, makes_new_host_keys, marker, shown
 from provision.properties import Config, boot_disk, disk_kib, size_text
+from provision.slots import attached_seeds, seed_slot, seed_volume
 from provision.wanted import NodeSpec
 
 _GIB = 1024**2  # KiB in a GiB
@@ -40,12 +41,18 @@ Source: TypeAlias = TemplateFound | ImageFound
 
 @dataclass(frozen=True, slots=True)
 class StorageFound:
-    """A storage as one Proxmox node sees it. images: holds disks of VMs. imports: holds images to make them from."""
+    """A storage as one Proxmox node sees it. images: holds disks of VMs. imports: holds images to make them from.
+
+    discs: holds ISO images. kind: Proxmox's type of storage. free_mib: MiB; None where it is not told.
+    """
 
     active: bool
     images: bool
     shared: bool
     imports: bool = False
+    discs: bool = False
+    kind: str = ""
+    free_mib: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +123,32 @@ class Resize:
 
 
 @dataclass(frozen=True, slots=True)
+class UploadSeed:
+    """Put the node's own cloud-init disc on a storage. file: whose user-data is on it."""
+
+    volume: str
+    host: str
+    file: str
+
+
+@dataclass(frozen=True, slots=True)
+class AttachSeed:
+    """Put that disc into the slot `key`, in the place of Proxmox's own cloud-init drive."""
+
+    key: str
+    volume: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveSeed:
+    """Give `key` back to Proxmox's own cloud-init drive, on `storage`, and delete the disc and any of a former run."""
+
+    key: str
+    storage: str
+    volume: str
+
+
+@dataclass(frozen=True, slots=True)
 class Start:
     """Start the VM. timeout_s: how long Proxmox itself may take for one of this size."""
 
@@ -127,7 +160,9 @@ class ReadFacts:
     """Wait for the guest and learn its address, host keys and machine-id."""
 
 
-Step: TypeAlias = Fetch | Create | Clone | Configure | Resize | Start | ReadFacts
+Step: TypeAlias = (
+    Fetch | Create | Clone | Configure | Resize | UploadSeed | AttachSeed | Start | ReadFacts | RemoveSeed
+)
 
 
 def plan(
@@ -156,7 +191,7 @@ def plan(
                 template=template.vmid,
                 template_name=template.name,
                 source=template.host,
-                host=template.target or spec.host or template.host,
+                host=_host(spec, template),
                 storage=spec.storage,
                 pool=spec.pool,
                 linked=spec.linked,
@@ -170,11 +205,15 @@ def plan(
     if changes:
         steps.append(Configure(changes, None if machine is None else config.get("digest")))
     steps += _growth(spec, config)
-    if machine is None or not machine.running:
+    running = machine is not None and machine.running
+    host = machine.host if machine is not None else _host(spec, template)
+    before, after = _seeds(spec, config, uuid, host=host, running=running, known=known)
+    steps += before
+    if not running:
         steps.append(Start(start_timeout_s(spec, config)))
     if not known:
         steps.append(ReadFacts())
-    return tuple(steps)
+    return (*steps, *after)
 
 
 def drift(spec: NodeSpec, machine: MachineFound, uuid: str) -> tuple[Change, ...]:
@@ -221,6 +260,12 @@ def as_json(step: Step) -> dict[str, Any]:
             return {"step": "start"}
         case ReadFacts():
             return {"step": "read-facts"}
+        case UploadSeed():
+            return {"step": "upload-seed", "volume": step.volume, "host": step.host, "file": step.file}
+        case AttachSeed():
+            return {"step": "attach-seed", "key": step.key, "volume": step.volume}
+        case RemoveSeed():
+            return {"step": "remove-seed", "key": step.key, "volume": step.volume}
 
 
 def as_text(step: Step) -> list[str]:
@@ -249,6 +294,14 @@ def as_text(step: Step) -> list[str]:
             return ["> start      the VM"]
         case ReadFacts():
             return ["> read       address, host keys and machine-id through the guest agent"]
+        case UploadSeed():
+            return [f"+ upload     {step.volume}, a cloud-init disc with the user-data of {step.file}"]
+        case AttachSeed():
+            return [f"~ attach     {step.key}: {step.volume} in the place of Proxmox's cloud-init drive"]
+        case RemoveSeed():
+            return [
+                f"- remove     {step.volume}, once cloud-init has ended; {step.key} is Proxmox's drive again"
+            ]
 
 
 def _from_image(spec: NodeSpec, image: ImageFound, uuid: str | None) -> tuple[Step, ...]:
@@ -257,7 +310,37 @@ def _from_image(spec: NodeSpec, image: ImageFound, uuid: str | None) -> tuple[St
     create = Create(image.volume, image.host, spec.storage, spec.pool, tuple(config.items()))
     fetched = () if image.fetch is None else (image.fetch,)
     resize = Resize("scsi0", None, spec.disk_gib)
-    return (*fetched, create, resize, Start(start_timeout_s(spec, config)), ReadFacts())
+    before, after = _seeds(spec, config, uuid, host=image.host, running=False, known=False)
+    return (*fetched, create, resize, *before, Start(start_timeout_s(spec, config)), ReadFacts(), *after)
+
+
+def _host(spec: NodeSpec, template: Source | None) -> str:
+    """Where a clone of this template stands."""
+    target = template.target if isinstance(template, TemplateFound) else None
+    return target or spec.host or (template.host if template is not None else "")
+
+
+def _seeds(
+    spec: NodeSpec, config: Config, uuid: str | None, *, host: str, running: bool, known: bool
+) -> tuple[list[Step], list[Step]]:
+    """What is to be done about our own cloud-init disc before the VM starts, and after its facts were read.
+
+    It is uploaded anew at each try to start, for its texts may have been mended since. One that is attached and
+    has no use (any more) goes; a start with it would fail once its file is gone.
+    """
+    attached = attached_seeds(config, uuid)
+    if known or spec.seed is None:
+        gone: list[Step] = [RemoveSeed(key, spec.storage, volume) for key, volume in attached.items()]
+        return ([], gone) if running else (gone, [])
+    volume = seed_volume(spec.seed.storage, uuid)
+    key = next(iter(attached), None) or seed_slot(config)
+    after: list[Step] = [RemoveSeed(key, spec.storage, volume)]
+    if running:
+        return [], after
+    before: list[Step] = [UploadSeed(volume, host, spec.seed.user_data.file)]
+    if attached.get(key) != volume:
+        before.append(AttachSeed(key, volume))
+    return before, after
 
 
 def _growth(spec: NodeSpec, config: Config) -> list[Step]:

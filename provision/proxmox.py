@@ -1,11 +1,8 @@
 """Proxmox over its API, by proxmoxer, which no other module imports; TLS is always verified."""
 
-import hashlib
 import json
 import logging
 import re
-import socket
-import ssl
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -20,13 +17,15 @@ from proxmoxer.backends.https import Backend, JsonSerializer
 from inventory.errors import MusterError, OtherSide
 from provision.api_token import Token
 from provision.cluster import Cluster
+from provision.connection import network_reason, presented_fingerprint
 from provision.guest import check_readable
 from provision.hypervisor import ChangedMeanwhile, IdTaken, TaskStatus, Unanswered, Unreachable
 from provision.plan import Clone, Create
 from provision.properties import Config
 from provision.removal import Removal
-from provision.trust import Trust, colons
+from provision.trust import Trust
 from provision.upid import is_newer
+from provision.uploads import Uploads
 
 CONNECT_S = 10.0
 ANSWER_S = 45.0  # pveproxy itself waits 30 s for the daemon behind it; giving up earlier tells nothing
@@ -52,7 +51,7 @@ class _WholeAnswer(JsonSerializer):  # type: ignore[misc]  # proxmoxer has no ty
         return _json(response)
 
 
-class Proxmox(Cluster, Removal):
+class Proxmox(Cluster, Removal, Uploads):
     """One Proxmox cluster, through one of its nodes; implements `Hypervisor`.
 
     Args:
@@ -334,7 +333,7 @@ class Proxmox(Cluster, Removal):
 
     def _not_trusted(self, error: Exception) -> OtherSide:
         why = self._trust.why_not(error)
-        presented = _fingerprint(self._host, self._port)
+        presented = presented_fingerprint(self._host, self._port, timeout_s=CONNECT_S)
         if presented and presented not in why:
             why += f"\nit presents a certificate with SHA-256 {presented}"
         return OtherSide(
@@ -344,7 +343,7 @@ class Proxmox(Cluster, Removal):
     def _unreachable(self, error: Exception) -> Unreachable:
         return Unreachable(
             f"Proxmox at {self._host}:{self._port} is out of reach",
-            why=_network_reason(error),
+            why=network_reason(error),
             next_step="check the address in the site file and the network, then run the command again",
         )
 
@@ -376,25 +375,3 @@ def _json(response: requests.Response) -> dict[str, Any]:
 
 def _lines(answer: Mapping[str, Any]) -> list[str]:
     return [str(row.get("t", "")) for row in answer.get("data") or ()]
-
-
-def _fingerprint(host: str, port: int) -> str | None:
-    """SHA-256 of the certificate that is presented, for showing only: nothing else goes over this connection."""
-    try:
-        pem = ssl.get_server_certificate((host, port), timeout=CONNECT_S)
-    except (OSError, ValueError):
-        return None
-    return colons(hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem)).hexdigest())
-
-
-def _network_reason(error: Exception) -> str:
-    inner: BaseException | None = error
-    seen: set[int] = set()
-    while inner is not None and id(inner) not in seen:
-        seen.add(id(inner))
-        if isinstance(inner, OSError) and inner.strerror and not isinstance(inner, requests.RequestException):
-            return str(inner.strerror)
-        if isinstance(inner, socket.gaierror):
-            return str(inner)
-        inner = inner.__cause__ or inner.__context__
-    return "it did not answer"

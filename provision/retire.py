@@ -1,12 +1,14 @@
 """A node that leaves for good: who may go, and its way to `retired`; its record stays, with its history."""
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from inventory.errors import BadInput, MusterError, Refused
 from inventory.lifecycle import MOVES
 from inventory.model import Node, State
 from inventory.store import Store
 from inventory.ticket import Receipt, iso, read_receipt
+from provision.handover import outdated, read_receipt_file
 from provision.journal import Journal
 from provision.spec import Site
 from provision.survey import Survey
@@ -14,8 +16,8 @@ from provision.tasks import Tools
 from provision.unmake import Unmaking
 
 _READY = frozenset({State.AWAITING_RETIREMENT, State.RETIRING, State.RETIRE_FAILED})
-_NOT_YET = frozenset({State.PLANNED, State.PROVISIONING})
-# How a node comes to the door that has no receipt to show; each of these moves is in the life of a node.
+# How a node comes to the door although its record does not say that its identity ended; each of these moves is in
+# the life of a node.
 _FIRST = {State.ONBOARDING: State.ONBOARD_FAILED, State.VERIFYING: State.VERIFY_FAILED}
 
 
@@ -23,13 +25,14 @@ _FIRST = {State.ONBOARDING: State.ONBOARD_FAILED, State.VERIFYING: State.VERIFY_
 class Parting:
     """A node that may go. host: where its VM stands now. receipt: None where there is no identity to end.
 
-    orphan: it goes although an identity of it may still be valid.
+    orphan: it goes although an identity of it may still be valid. handed: the receipt's text, where it came as a file.
     """
 
     node: Node
     host: str
     receipt: Receipt | None = None
     orphan: bool = False
+    handed: str | None = None
 
     def lines(self) -> list[str]:
         """What goes, one line each, in Terraform's habit."""
@@ -64,8 +67,10 @@ class Retiring:
         """The same for another thread, with tools of its own."""
         return Retiring(self._site, self._store, tools, survey=self._survey)
 
-    def look(self, name: str, *, orphan: bool) -> Parting | None:
+    def look(self, name: str, *, orphan: bool, receipt: Path | None = None) -> Parting | None:
         """What would go; None if the node is retired already.
+
+        receipt: a file, or a folder of them, with the holder's word; without it the record must have it.
 
         Raises:
             Refused: the node may not go, and why.
@@ -76,13 +81,19 @@ class Retiring:
             raise _refused(name, "it is not on record", "node-inventory list")
         if node.state is State.RETIRED:
             return None
-        if node.state in _NOT_YET:
+        if node.state is State.PROVISIONING:
             raise _refused(name, f"it is {node.state}", f"provision-node {name} --rollback")
+        if receipt is not None:
+            text = read_receipt_file(receipt, name)
+            believed = self._believed(node, text)
+            if why := outdated(believed, node, signers=self._site.receipt_signers):
+                raise _refused(name, f"the receipt is not the last word on it: {why}", _holder(name))
+            return Parting(node, self._host(node), believed, handed=text)
         if not self._had_identity(node):
             return Parting(node, self._host(node))
         if orphan:
-            receipt = self._receipt(node) if node.state in _READY and self._believes(node) else None
-            return Parting(node, self._host(node), receipt, orphan=receipt is None)
+            shown = self._receipt(node) if node.state in _READY and self._believes(node) else None
+            return Parting(node, self._host(node), shown, orphan=shown is None)
         return Parting(node, self._host(node), self._receipt(node))
 
     def carry_out(self, parting: Parting) -> tuple[Node, tuple[str, ...]]:
@@ -91,7 +102,7 @@ class Retiring:
         Raises:
             MusterError: a step failed; the record is `retire-failed`, and the same call goes on from there.
         """
-        journal = Journal(self._store, parting.node)
+        journal = Journal(self._store, replace(parting.node, receipt=parting.handed or parting.node.receipt))
         self._to_retiring(journal, parting)
         # Facts are read of a VM that has our uuid; without them it may not have been given it yet.
         unmaking = Unmaking(self._tools, journal, configured=bool(parting.node.host_keys))
@@ -113,6 +124,10 @@ class Retiring:
         state = journal.node.state
         if State.RETIRING not in MOVES[state] and state is not State.RETIRING:
             why = "--orphan-identity: it goes without a receipt that its identity was ended"
+            if parting.receipt is not None:
+                why = (
+                    f"--receipt: its identity {parting.receipt.serial} was ended by {parting.receipt.made_by}"
+                )
             way = [_FIRST[state]] if state in _FIRST else []
             way += [State.DECOMMISSIONING] if state is not State.DECOMMISSIONING else []
             for step in (*way, State.AWAITING_RETIREMENT):
@@ -121,10 +136,18 @@ class Retiring:
         journal.move(State.RETIRING, why=how, reason=None)
 
     def _had_identity(self, node: Node) -> bool:
-        """Whether it was ever handed to the holder: then a certificate may be out there."""
+        """Whether it was ever handed to the holder: then a certificate may be out there.
+
+        What a former machine of that name had ended with it.
+        """
         if node.receipt is not None:
             return True
-        return any(event.after is State.ONBOARDING for event in self._store.history(node.name))
+        for event in reversed(self._store.history(node.name)):
+            if event.after is State.ONBOARDING:
+                return True
+            if event.before is State.RETIRED:
+                return False
+        return False
 
     def _believes(self, node: Node) -> bool:
         try:
@@ -140,29 +163,40 @@ class Retiring:
             Refused: there is none, or it is not believed, or it is for another VM.
             BadInput: nobody is named whose receipts count.
         """
-        holder = f"ask the holder for it: onboard-node {node.name} --decommission"
         if node.state not in _READY or node.receipt is None:
-            raise _refused(
-                node.name, f"it is {node.state}, and no receipt says that its identity ended", holder
-            )
+            why = f"it is {node.state}, and no receipt says that its identity ended"
+            raise _refused(node.name, why, _holder(node.name))
+        return self._believed(node, node.receipt)
+
+    def _believed(self, node: Node, text: str) -> Receipt:
+        """The receipt in `text`, if it says that the identity of this very node was ended.
+
+        Raises:
+            Refused: it is not believed, or says something else.
+            BadInput: nobody is named whose receipts count.
+        """
         if self._site.receipt_signers is None:
             raise BadInput(
                 f"{node.name} was not retired",
                 why="the site file does not say whose receipts count",
                 next_step="add receipt_signers to the site file",
             )
-        receipt, signer = read_receipt(node.receipt, signers=self._site.receipt_signers)
+        receipt, signer = read_receipt(text, signers=self._site.receipt_signers)
         if receipt.kind != "decommissioned":
-            raise _refused(node.name, f"its receipt, by {signer}, says {receipt.kind}", holder)
+            raise _refused(node.name, f"its receipt, by {signer}, says {receipt.kind}", _holder(node.name))
         if (receipt.node, receipt.vm_uuid) != (node.name, node.uuid):
             whose = f"{receipt.node}, VM {receipt.vm_uuid}"
-            raise _refused(node.name, f"its receipt, by {signer}, is for {whose}", holder)
+            raise _refused(node.name, f"its receipt, by {signer}, is for {whose}", _holder(node.name))
         return receipt
 
     def _host(self, node: Node) -> str:
         if node.vmid is None:
             return str(node.proxmox_node)
         return self._survey.host_of(node.vmid) or str(node.proxmox_node)
+
+
+def _holder(name: str) -> str:
+    return f"ask the holder for it: onboard-node {name} --decommission; --receipt FILE takes it as a file"
 
 
 def _refused(name: str, why: str, next_step: str) -> Refused:

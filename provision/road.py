@@ -6,18 +6,20 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from inventory.errors import BadInput, MusterError, Refused
-from inventory.model import Address, Fabric, Node, State, check_node_name
-from inventory.store import AddressTaken, Store, utc_now, whoami
+from inventory.lifecycle import anew
+from inventory.model import Node, State, check_node_name
+from inventory.store import AddressTaken, Store, utc_now
 from inventory.ticket import peek_ticket
 from provision.apply import Making
 from provision.config import Change, is_ours
-from provision.drift import Drift
+from provision.drift import Drift, accepting, is_accepted, refusal
 from provision.facts import Facts, read_facts
 from provision.gates import Gates
 from provision.handover import new_ticket
 from provision.ids import Ids
 from provision.journal import Journal
 from provision.plan import MachineFound, Source, Step, drift, plan, writes
+from provision.recorded import as_wanted, name_the_vm, stays_as_found
 from provision.spec import Site
 from provision.survey import Survey
 from provision.tasks import Tools
@@ -32,7 +34,6 @@ _LEAVING = frozenset(
         State.AWAITING_RETIREMENT,
         State.RETIRING,
         State.RETIRE_FAILED,
-        State.RETIRED,
     }
 )
 
@@ -41,7 +42,8 @@ _LEAVING = frozenset(
 class Prepared:
     """A node that was looked at. steps: what is left to do; nothing was changed yet.
 
-    node: its record, if there is one. drift: what differs and is not mended (it would change host keys).
+    node: its record, if there is one. drift: what differs and is not mended (it would change host keys), for which
+    the node is not changed at all; accepted: the same, which its ticket has accepted.
     vmid: the id that was drawn for its VM; the clone may find it taken, and draws another.
     """
 
@@ -53,6 +55,12 @@ class Prepared:
     drift: tuple[Change, ...] = ()
     warnings: tuple[str, ...] = ()
     vmid: int | None = None
+    accepted: tuple[Change, ...] = ()
+
+    @property
+    def refusal(self) -> Refused | None:
+        """Why the node cannot be changed although the steps are known."""
+        return refusal(self.spec.name, self.spec.profile, self.drift) if self.drift else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +132,8 @@ class Road:
                 why=f"it is {node.state}",
                 next_step=f"node-inventory history {name}",
             )
+        again = node is not None and node.state is State.RETIRED
+        node = anew(node) if node is not None and again else node
         chosen = self._site.profile_for(asked=profile, recorded=node.profile if node else None)
         if node is not None and node.vmid is not None and node.profile != chosen:
             raise Refused(
@@ -132,7 +142,11 @@ class Road:
                 next_step=f"leave --profile away, or make {chosen} under another name",
             )
         spec = self._want(name, chosen)
-        self._in_flight.append(_as_wanted(Node(name=name, state=State.PLANNED), spec, self._site))
+        self._in_flight.append(as_wanted(Node(name=name, state=State.PLANNED), spec, self._site))
+        if again:
+            told = f"{name} was retired, and is made again as another machine"
+            prepared = self._prepare_new(spec, node)
+            return replace(prepared, warnings=(told, *prepared.warnings))
         if node is None or node.state in _BEING_MADE:
             return self._prepare_new(spec, node)
         return self._prepare_known(spec, node)
@@ -152,7 +166,7 @@ class Road:
                 next_step=f"provision-node {prepared.spec.name}",
             )
         pending = self._tools.hypervisor.pending(machine.host, machine.vmid)
-        return Drift(prepared.steps, prepared.drift, pending)
+        return Drift(prepared.steps, prepared.drift, pending, prepared.accepted)
 
     def carry_out(self, prepared: Prepared) -> Made:
         """Do what is left to do for one node.
@@ -171,13 +185,15 @@ class Road:
                 raise ValueError("a new VM's facts are always read")
             warnings = self._finish(journal, facts, why=f"VM {journal.node.vmid} was made")
         except MusterError as error:
-            _name_the_vm(error, journal.node)
+            name_the_vm(error, journal.node)
             journal.fail(error)
             raise
         return Made(journal.node, changed=True, warnings=(*making.warnings, *warnings))
 
     def reissue(self, name: str) -> Made:
         """Read the facts of a node again and sign a new ticket; Proxmox is not written to.
+
+        The ticket accepts the VM as it is: what differs and would change its host keys is refused no more.
 
         Raises:
             Refused: its VM is not made yet, not its own any more, or the state does not allow it.
@@ -197,10 +213,13 @@ class Road:
                 next_step="add ticket.signing_key to the site file",
             )
         spec = self._want(name, self._site.profile_for(asked=node.profile, recorded=None))
-        facts = read_facts(self._tools, spec, self._own_machine(node))
+        machine = self._own_machine(node)
+        facts = read_facts(self._tools, spec, machine)
         journal = Journal(self._store, replace(node, spec_hash=spec.hash))
         void = f"; ticket {peek_ticket(node.ticket).id} is void" if node.ticket else ""
-        warnings = self._finish(journal, facts, why=f"a new ticket was made{void}")
+        stays = drift(spec, machine, str(node.uuid))
+        warnings = self._finish(journal, facts, why=f"a new ticket was made{void}", stays=stays)
+        warnings += [stays_as_found(node, stays)] if stays else []
         return Made(journal.node, changed=True, warnings=(*facts.warnings, *warnings))
 
     def _prepare_new(self, spec: NodeSpec, node: Node | None) -> Prepared:
@@ -219,7 +238,10 @@ class Road:
         uuid = str(node.uuid)
         steps = plan(spec, template=None, machine=machine, uuid=uuid, known=True)
         self._survey.check(spec, steps, source=None, machine=machine)
-        return Prepared(spec, node, None, machine, steps, drift=drift(spec, machine, uuid))
+        found = drift(spec, machine, uuid)
+        accepted = tuple(change for change in found if is_accepted(change, node))
+        stays = tuple(change for change in found if change not in accepted)
+        return Prepared(spec, node, None, machine, steps, drift=stays, accepted=accepted)
 
     def _machine_being_made(self, spec: NodeSpec, node: Node) -> MachineFound | None:
         if node.vmid is None or node.uuid is None or node.proxmox_node is None:
@@ -267,6 +289,7 @@ class Road:
 
         An address that another run has put on record meanwhile is chosen anew.
         """
+        prepared = replace(prepared, node=self._alive_again(prepared.node))
         for _ in range(_ADDRESS_TURNS):
             try:
                 return prepared, self._recorded(prepared.spec, prepared.node)
@@ -278,13 +301,23 @@ class Road:
                 prepared = replace(prepared, spec=again, warnings=(*prepared.warnings, told))
         return prepared, self._recorded(prepared.spec, prepared.node)
 
+    def _alive_again(self, node: Node | None) -> Node | None:
+        """A retired name as a node that is planned: what is on record of its former machine goes now."""
+        if node is None or node.state is not State.PLANNED:
+            return node
+        former = self._store.get(node.name)
+        if former is None or former.state is not State.RETIRED:
+            return node
+        was = f"VM {former.vmid}, uuid {former.uuid}" if former.vmid else "no VM"
+        return self._store.save(node, why=f"its name is used again; it was {was}")
+
     def _recorded(self, spec: NodeSpec, node: Node | None) -> Journal:
         why = f"provisioning from profile {spec.profile}"
         if node is None:
             fresh = Node(name=spec.name, state=State.PROVISIONING, uuid=str(self._new_uuid()))
-            return Journal(self._store, self._store.add(_as_wanted(fresh, spec, self._site), why=why))
+            return Journal(self._store, self._store.add(as_wanted(fresh, spec, self._site), why=why))
         journal = Journal(self._store, node)
-        journal.node = _as_wanted(
+        journal.node = as_wanted(
             replace(node, uuid=node.uuid or str(self._new_uuid()), reason=None), spec, self._site
         )
         journal.move(State.PROVISIONING, why=f"{why} goes on")
@@ -312,6 +345,8 @@ class Road:
         """Steps on a VM whose facts are on record, which they leave as they are."""
         if prepared.machine is None:
             raise ValueError("a known node has a machine")
+        if prepared.refusal is not None:
+            raise prepared.refusal
         if not prepared.steps:
             if node.state is State.AWAITING_IDENTITY and node.ticket is None and self._site.ticket:
                 return self.reissue(node.name)
@@ -320,12 +355,12 @@ class Road:
         making, machine = self._making(prepared, journal), prepared.machine
         for step in prepared.steps:
             machine, _ = making.carry_out(step, machine)
-        done = replace(journal.node, journal={}, spec_hash=prepared.spec.hash)
+        done = replace(journal.node, journal=journal.accepted, spec_hash=prepared.spec.hash)
         journal.node = done
         journal.move(done.state, why="the VM was changed to what its profile wants")
         return Made(journal.node, changed=any(map(writes, prepared.steps)), warnings=tuple(making.warnings))
 
-    def _finish(self, journal: Journal, facts: Facts, *, why: str) -> list[str]:
+    def _finish(self, journal: Journal, facts: Facts, *, why: str, stays: Iterable[Change] = ()) -> list[str]:
         node = journal.node
         twin = self._store.find_machine(
             host_keys=facts.host_keys, machine_id=facts.machine_id, other_than_uuid=node.uuid
@@ -347,36 +382,9 @@ class Road:
             machine_id=facts.machine_id,
             fabrics=facts.fabrics,
             reason=None,
-            journal={},
+            journal=accepting(stays),
         )
-        ticket, warnings = new_ticket(self._site, known, made_by=whoami(), now=self._now())
+        ticket, warnings = new_ticket(self._site, known, now=self._now())
         journal.node = replace(known, ticket=ticket)
         journal.move(State.AWAITING_IDENTITY, why=why)
         return warnings
-
-
-def _as_wanted(node: Node, spec: NodeSpec, site: Site) -> Node:
-    """The record with what is known before the VM exists: its static addresses are taken from here on."""
-    ip, _, prefix = (spec.address or "").partition("/")
-    return replace(
-        node,
-        site=site.name,
-        profile=spec.profile,
-        spec_hash=spec.hash,
-        address=Address(ip, int(prefix), "static") if spec.address else None,
-        ssh_port=spec.ssh_port,
-        user=spec.user,
-        fabrics=tuple(_fabrics(spec)),
-    )
-
-
-def _fabrics(spec: NodeSpec) -> Iterable[Fabric]:
-    for fabric in spec.fabrics:
-        yield Fabric(name=fabric.name, mtu=fabric.mtu, rate_gbps=fabric.rate_gbps, address=fabric.address)
-
-
-def _name_the_vm(error: MusterError, node: Node) -> None:
-    """Make the error also say what stays behind and how to go on."""
-    if node.vmid is not None:
-        rest = f"VM {node.vmid} on {node.proxmox_node} (uuid {node.uuid}) is what there is of {node.name}"
-        error.next_step = f"{error.next_step}\n{rest}; the same command goes on from there"

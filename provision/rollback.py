@@ -1,8 +1,7 @@
-"""An unfinished node undone: its VM goes, its record stays, and the same name can be made anew."""
-
-from dataclasses import replace
+"""An unfinished node undone: its VM goes, its record stays and is planned again, free to be made anew."""
 
 from inventory.errors import MusterError, Refused
+from inventory.lifecycle import anew
 from inventory.model import Node, State
 from inventory.store import Store
 from provision.journal import Journal
@@ -35,13 +34,15 @@ class Rollback:
             raise Refused(
                 f"{name} was not undone", why="it is not on record", next_step="node-inventory list"
             )
+        if node.state is State.PLANNED:
+            return None
         if node.state not in _UNFINISHED:
             raise Refused(
                 f"{name} was not undone",
                 why=f"it is {node.state}; only a node whose making did not end can be undone",
                 next_step=f"provision-node {name} --retire, once the holder has ended its identity",
             )
-        return None if node.vmid is None and node.state is State.PROVISION_FAILED else node
+        return node
 
     def carry_out(self, node: Node) -> tuple[Node, tuple[str, ...]]:
         """Take the VM away; the record says so, without a VM. Also what a person should know.
@@ -56,18 +57,16 @@ class Rollback:
         unmaking = Unmaking(self._tools, journal, configured=configured)
         vm = f"VM {node.vmid} on {node.proxmox_node} (uuid {node.uuid})"
         try:
-            was_there = node.vmid is not None and unmaking.to_the_end(str(node.proxmox_node))
+            was_there = unmaking.to_the_end(str(node.proxmox_node))
         except MusterError as error:
             again = f"provision-node {node.name} --rollback goes on from there"
             error.next_step = f"{error.next_step}\n{vm} may still be there; {again}"
             journal.fail(error, State.PROVISION_FAILED)
             raise
         why = f"undone: {vm} was destroyed" if was_there else "undone: there was no VM"
-        # The next making gets a uuid of its own: this one was a VM's that is no more.
-        journal.node = replace(
-            journal.node, journal={}, uuid=None, vmid=None, proxmox_node=None, macs=(), reason=why
-        )
-        journal.move(State.PROVISION_FAILED, why=why)
+        # The next making gets a uuid of its own: this one was a VM's that is no more. Its addresses are free.
+        journal.node = anew(journal.node)
+        journal.move(State.PLANNED, why=why)
         return journal.node, tuple(unmaking.warnings)
 
 

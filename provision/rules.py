@@ -84,7 +84,7 @@ def check_rules(
     """
     where = f"template {template.vmid} '{template.name}' on {template.host}"
     case = _case(spec, template.config, where, template.host)
-    faults = [*more, *_template_faults(case), *_config_faults(case, bridges or {})]
+    faults = [*more, *_template_faults(case), *_cloud_init_faults(case), *_config_faults(case, bridges or {})]
     faults += _storage_faults(spec, template, storages, boot_disk(template.config))
     _refuse(spec, faults)
     return [*_template_warnings(case), *_warnings(case, bridges)]
@@ -148,6 +148,17 @@ def _template_faults(case: _Case) -> Iterator[str]:
                 f"{key} of {case.where} is {value}: only root@pam may clone a device that is not mapped;"
                 " make a resource mapping, and let the template or the profile name it"
             )
+
+
+def _cloud_init_faults(case: _Case) -> Iterator[str]:
+    if case.spec.seed is None:
+        return
+    if custom := case.before.get("cicustom"):
+        yield f"{case.where} has cicustom ({custom}), which user_data_file would do away with; leave one of them out"
+    windows = str(case.before.get("ostype", "")).startswith("w")  # win11, w2k8, wxp, wvista
+    form = str(case.before.get("citype") or ("configdrive2" if windows else "nocloud"))
+    if form != "nocloud":
+        yield f"{case.where} takes its cloud-init data as {form}, and user_data_file needs nocloud"
 
 
 def _config_faults(case: _Case, bridges: Bridges) -> Iterator[str]:
@@ -293,7 +304,7 @@ def _storage_faults(
 
 
 def _template_warnings(case: _Case) -> list[str]:
-    if has_cloud_init_drive(case.before):
+    if has_cloud_init_drive(case.before) or case.spec.seed is not None:
         return []
     return [f"{case.where} has no cloud-init drive: login user, keys and address will not reach the guest"]
 

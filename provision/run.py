@@ -106,14 +106,14 @@ class Run:
             self._ask_before_reissue()
             names = [Result(name) for name in self._wish.names]
             return self._each(names, lambda result, road: self._told(self._reissue(result.name, road)))
-        looked = [self._look(name) for name in self._wish.names]
+        looked = [_unless_refused(self._look(name)) for name in self._wish.names]
         self._show(looked)
         if self._wish.plan_only:
             return tuple(looked)
         changing = [result.name for result in looked if any(map(writes, result.steps))]
         if changing and not self._confirm(f"carry this out for {', '.join(changing)}?"):
             raise _answered_no()
-        if all(result.prepared is None for result in looked):
+        if all(result.error is not None for result in looked):
             return tuple(looked)
         drawn = [self._with_id(result) for result in looked]
         return self._each(drawn, lambda result, road: self._told(self._carry_out(result, road)))
@@ -167,10 +167,15 @@ class Run:
             if result.prepared is None:
                 continue
             lines = [line for step in result.steps for line in as_text(step)]
+            alike = not lines and not result.prepared.drift
             for change in result.prepared.drift:
-                lines.append(f"-/+ {change.key:<9}  differs and stays: the guest would make new host keys")
+                lines.append(
+                    f"-/+ {change.key:<9}  differs, and is refused: the guest would make new host keys"
+                )
+            for change in result.prepared.accepted:
+                lines.append(f"=   {change.key:<9}  differs, and was accepted with the ticket")
             tell(
-                f"{result.name}: {'no changes' if not lines else 'from profile ' + result.prepared.spec.profile}"
+                f"{result.name}: {'no changes' if alike else 'from profile ' + result.prepared.spec.profile}"
             )
             for line in lines:
                 tell(f"  {line}")
@@ -178,13 +183,13 @@ class Run:
             tell(counts)
 
     def _carry_out(self, result: Result, road: Road) -> Result:
-        if result.prepared is None:
+        if result.prepared is None or result.error is not None:
             return result
         try:
             made = road.carry_out(result.prepared)
         except MusterError as error:
             node = self._store.get(result.name)
-            return replace(result, node=node, changed=bool(node and node.journal), error=error)
+            return replace(result, node=node, changed=bool(node and "step" in node.journal), error=error)
         warnings = (*result.warnings, *made.warnings)
         return replace(result, node=made.node, changed=made.changed, warnings=warnings)
 
@@ -233,6 +238,14 @@ class Run:
         elif command := next_command(node):
             self._console.say(f"next, for {whose_move(node.state)}: {command}")
         return replace(result, warnings=(*result.warnings, *warnings))
+
+
+def _unless_refused(result: Result) -> Result:
+    """A node with drift that is refused: nothing of it is mended, and that is said before anybody is asked."""
+    refusal = result.prepared.refusal if result.prepared else None
+    if result.prepared is None or refusal is None:
+        return result
+    return replace(result, prepared=replace(result.prepared, steps=()), error=refusal)
 
 
 def count_line(looked: Iterable[Result]) -> str:
@@ -304,6 +317,8 @@ def _as_json(result: Result) -> dict[str, Any]:
     }
     if result.prepared is not None and result.prepared.drift:
         told["drift"] = [change.key for change in result.prepared.drift]
+    if result.prepared is not None and result.prepared.accepted:
+        told["accepted"] = [change.key for change in result.prepared.accepted]
     if result.drift is not None:
         told["drift"] = result.drift.as_json()
     if result.goes:

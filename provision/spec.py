@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from contextvars import ContextVar
 from ipaddress import ip_interface
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, ModelWrapValidatorHandler, PositiveInt, field_validator, model_validator
 
 from inventory.document import Model, RelativePath, load
-from inventory.errors import BadInput
+from inventory.errors import BadFile, BadInput
 from provision.fields import (
     Cpu,
     CpuSet,
@@ -24,6 +24,7 @@ from provision.fields import (
     Word,
 )
 from provision.parts import FabricPart, GpusPart, ImagePart, NetworkPart, NumaPart, Template
+from provision.user_data import read_user_data
 
 # The profiles as the file has them, for the rules that look from one profile at another. Pydantic tells a
 # fault's place by the validator that raises it, so such a rule must stand at its own key.
@@ -32,18 +33,18 @@ _REQUIRED = ("storage", "cores", "memory_mib", "disk_gib", "user", "ssh_keys_fil
 
 
 class ProxmoxPart(Model):
-    """How Proxmox is reached and trusted.
-
-    token_file: one line, user@realm!name=secret. ca_file: the CA that signed Proxmox's certificate (PEM).
-    fingerprint: SHA-256 of that certificate itself, in the place of a CA. pool: where new VMs belong, and
-    through which rights may be granted.
-    """
+    """How Proxmox is reached and trusted: by ca_file or fingerprint, one of the two."""
 
     url: Url
+    """Where its API is."""
     token_file: RelativePath
+    """One line, user@realm!name=secret."""
     ca_file: RelativePath | None = None
+    """The CA that signed Proxmox's certificate (PEM)."""
     fingerprint: Fingerprint | None = None
+    """SHA-256 of that certificate itself, in the place of a CA."""
     pool: Pool | None = None
+    """Where new VMs belong, and through which rights may be granted."""
 
     @model_validator(mode="after")
     def _trusts_in_one_way(self) -> "ProxmoxPart":
@@ -56,13 +57,12 @@ class ProxmoxPart(Model):
 
 
 class TicketPart(Model):
-    """The hand-off to the security holder.
-
-    signing_key: an OpenSSH private key, or its .pub with the key in an agent. valid_h: hours.
-    """
+    """The hand-off to the security holder."""
 
     signing_key: RelativePath
+    """An OpenSSH private key, or its .pub with the key in an agent."""
     valid_h: PositiveInt = 72
+    """How long a ticket holds."""
 
 
 Bios = Literal["seabios", "ovmf"]
@@ -73,7 +73,9 @@ class VmIds(Model):
     """Which VM ids may be taken; both ends belong to the range."""
 
     first: VmId = Field(alias="from")
+    """The first one."""
     last: VmId = Field(alias="to")
+    """The last one."""
 
     @model_validator(mode="after")
     def _ordered(self) -> "VmIds":
@@ -92,6 +94,7 @@ class Profile(Model):
 
     template, image: one of the two. memory_mib: MiB. disk_gib: GiB of the boot disk. cores: of each socket.
     secure_boot: whether a new EFI disk gets Microsoft's keys. affinity: the host's CPUs.
+    user_data_file: cloud-init user-data beside our own, for the first boot. seed_storage: where its disc lies then.
     """
 
     template: Template | None
@@ -116,34 +119,67 @@ class Profile(Model):
     numa: list[NumaPart]
     hugepages_mib: Hugepages | None
     affinity: CpuSet | None
+    user_data_file: RelativePath | None
+    seed_storage: Word | None
 
 
 class ProfilePart(Model):
-    """A profile as the file has it: what it leaves out comes from the one it extends."""
+    """A profile as the file has it: what it leaves out comes from the one it extends.
 
+    `null` says that it has none of it, whatever the extended profile has.
+    """
+
+    null_counts: ClassVar[bool] = True
     extends: str | None = None
+    """The profile that gives what this one leaves out."""
     template: Template | None = None
+    """What the VM is cloned from: a VM id, a name or a tag; this or an image, the nearer one counts."""
     image: ImagePart | None = None
+    """What its disk is imported from, in the place of a template."""
     linked: bool = False
+    """Whether the clone is linked, without a full copy of the template's disk."""
     node: Word = "auto"
+    """The Proxmox node; auto: the one with the most room."""
     storage: Word | None = None
+    """Where its disk lies; required, here or in a profile that this one extends, as the next six."""
     cores: PositiveInt | None = None
+    """Of each socket."""
     sockets: Annotated[int, Field(ge=1, le=16)] | None = None
+    """CPU sockets; none: as the template has it."""
     memory_mib: Annotated[int, Field(ge=16)] | None = None
+    """Its memory."""
     disk_gib: PositiveInt | None = None
+    """Its boot disk."""
     user: User | None = None
+    """The login user, whom both roles' keys let in."""
     ssh_port: Annotated[int, Field(ge=1, le=65535)] = 22
+    """Where its SSH server listens."""
     ssh_keys_file: RelativePath | None = None
+    """Public keys that may log in, one a line."""
     network: NetworkPart | None = None
+    """The management network."""
     gpus: GpusPart | None = None
+    """Its GPUs."""
     fabrics: list[FabricPart] = Field(default_factory=list, max_length=31)
+    """Its fast networks; no two have one name."""
     machine: Machine | None = None
+    """The machine type; none: as the template has it."""
     bios: Bios | None = None
+    """The firmware; none: as the template has it."""
     secure_boot: bool = False
+    """Whether a new EFI disk gets Microsoft's keys."""
     cpu: Cpu | None = None
+    """The CPU type; none: as the template has it."""
     numa: list[NumaPart] = Field(default_factory=list, max_length=8)
+    """The guest's NUMA nodes."""
     hugepages_mib: Hugepages | None = None
+    """Huge pages; no API token may set it, a clone keeps its template's."""
     affinity: CpuSet | None = None
+    """The host's CPUs; no API token may set it, a clone keeps its template's."""
+    user_data_file: RelativePath | None = None
+    """Cloud-init user-data beside our own, for the first boot."""
+    seed_storage: Word | None = None
+    """Where the disc with user_data_file lies then: a storage with content iso."""
 
     @field_validator("extends")
     @classmethod
@@ -159,6 +195,16 @@ class ProfilePart(Model):
             raise ValueError(f"two fabrics are called {', '.join(twice)}")
         return fabrics
 
+    @field_validator("user_data_file")
+    @classmethod
+    def _user_data_is_fit(cls, file: Path | None) -> Path | None:
+        if file is not None:
+            try:
+                read_user_data(file)
+            except BadFile as error:
+                raise ValueError("; ".join(map(str, error.faults))) from None
+        return file
+
     @model_validator(mode="after")
     def _whole_in_the_end(self) -> "ProfilePart":
         raw = _RAW.get()
@@ -173,6 +219,8 @@ class ProfilePart(Model):
             missing.insert(0, "template")
         if missing:
             raise ValueError(f"{', '.join(missing)}: required, here or in a profile that this one extends")
+        if merged.get("user_data_file") is not None and merged.get("seed_storage") is None:
+            raise ValueError("user_data_file needs seed_storage, a storage with content iso for its disc")
         return self
 
 
@@ -183,7 +231,9 @@ class NodePart(Model):
     """What one node has of its own: its addresses, with their prefix lengths."""
 
     address: HostAddress | None = None
+    """On the management network."""
     fabrics: dict[str, HostAddress] = Field(default_factory=dict)
+    """By the fabric's name: its address there."""
 
     @field_validator("fabrics")
     @classmethod
@@ -201,14 +251,20 @@ class NodePart(Model):
 
 
 class Site(Model):
-    """The whole of site.yaml."""
+    """site.yaml, the infra team's: what it makes, and where."""
 
     proxmox: ProxmoxPart
+    """How Proxmox is reached."""
     ticket: TicketPart | None = None
+    """The hand-off; without it VMs are made with a warning, and nobody gives them an identity."""
     receipt_signers: RelativePath | None = None
+    """OpenSSH allowed signers: whose receipts are believed."""
     vmids: VmIds | None = None
+    """Which VM ids may be taken; none: what Proxmox offers."""
     profiles: Annotated[dict[Word, ProfilePart], Field(min_length=1)]
+    """By a name of your own: a kind of VM."""
     nodes: dict[NodeName, NodePart] = Field(default_factory=dict)
+    """By its name: what one node has of its own."""
 
     @model_validator(mode="wrap")
     @classmethod

@@ -11,6 +11,7 @@ from provision.images import volume_of
 from provision.placement import Candidate, Devices, Load, place
 from provision.plan import Fetch, ImageFound, MachineFound, Source, Step, StorageFound, TemplateFound
 from provision.properties import boot_disk, split, storage_of
+from provision.room import Room, room
 from provision.rules import check_change, check_created, check_rules
 from provision.wanted import NodeSpec, WantedImage
 
@@ -106,14 +107,15 @@ class Survey:
         elif len(copies) == 1:
             self._check_online(spec, copies[0].host)
         placed = place(spec, [self.candidate(spec, host) for host in hosts])
+        chosen = placed.host or hosts[0]
+        room = self._room(spec, chosen)
         template = _nearest(copies, reach, placed.host or hosts[0], target=placed.host)
         self._check_online(spec, template.host)
         host = placed.host or template.host
-        warnings = check_rules(
-            spec, template, self.storages(template.host), self.bridges(host), more=placed.faults
-        )
+        more = (*placed.faults, *(fault for fault in room.faults if fault not in "".join(placed.faults)))
+        warnings = check_rules(spec, template, self.storages(template.host), self.bridges(host), more=more)
         self._placed[spec.name] = (host, spec)
-        return template, [*placed.warnings, *warnings]
+        return template, [*placed.warnings, *room.warnings, *warnings]
 
     def _image(self, spec: NodeSpec, image: WantedImage) -> tuple[Source, list[str]]:
         """The image on the host that has room for the VM, and that has the image or can fetch it."""
@@ -132,7 +134,7 @@ class Survey:
         config = created_config(spec, None, image=chosen.volume)
         warnings = check_created(spec, config, host=placed.host, bridges=self.bridges(placed.host))
         self._placed[spec.name] = (placed.host, spec)
-        return chosen, [*placed.warnings, *warnings]
+        return chosen, [*placed.warnings, *self._room(spec, placed.host).warnings, *warnings]
 
     def _image_on(self, spec: NodeSpec, image: WantedImage, host: str) -> ImageFound | str:
         """The image as this host has it or would fetch it, or why it cannot."""
@@ -140,6 +142,8 @@ class Survey:
         disks = storages.get(spec.storage)
         if disks is None or not disks.active or not disks.images:
             return f"it has no active storage {spec.storage} for VM images"
+        if faults := self._room(spec, host).faults:
+            return "; ".join(faults)
         if image.volume is not None:
             name = image.volume.partition(":")[0]
             if name not in storages or not storages[name].active:
@@ -168,6 +172,11 @@ class Survey:
             found = [guest for guest in self.guests if spec.tag.lower() in guest.tags and guest.template]
         else:
             found = [guest for guest in self.guests if guest.name == spec.template]
+        silent = [guest for guest in found if not guest.reported]
+        if not any(guest.template for guest in found) and not silent and not isinstance(spec.template, int):
+            silent = [guest for guest in self.guests if not guest.reported]  # one of them may be it
+        if silent and not any(guest.template for guest in found):
+            raise _not_reported(spec, str(named), silent)
         if not found:
             others = ", ".join(f"{guest.vmid} '{guest.name}'" for guest in self.guests if guest.template)
             raise _refused(
@@ -232,10 +241,17 @@ class Survey:
         )
 
     def _lacks(self, spec: NodeSpec, host: str) -> str | None:
+        if host == spec.host:
+            return None  # the rules say it
         found = self.storages(host).get(spec.storage)
-        if found is None or found.active or host == spec.host:
-            return None
-        return f"storage {spec.storage} is not active there"
+        if found is not None and not found.active:
+            return f"storage {spec.storage} is not active there"
+        return "; ".join(self._room(spec, host).faults) or None
+
+    def _room(self, spec: NodeSpec, host: str) -> Room:
+        """Whether the storages have room on a host, beside the disks that this run puts on them."""
+        others = [(where, other) for where, other in self._placed.values() if other.name != spec.name]
+        return room(spec, self.storages(host), host=host, others=others)
 
     def _devices_of(self, host: str) -> Mapping[str, Devices]:
         if host not in self._devices:
@@ -275,6 +291,22 @@ def _nearest(
     ordered = sorted(copies, key=lambda copy: (copy.host != host, host not in reach[copy.vmid], copy.vmid))
     found = ordered[0]
     return TemplateFound(found.vmid, found.name, found.host, found.config, target or None)
+
+
+def _not_reported(spec: NodeSpec, template: str, silent: Iterable[Guest]) -> OtherSide:
+    hosts: dict[str, list[int]] = {}
+    for guest in silent:
+        hosts.setdefault(guest.host, []).append(guest.vmid)
+    told = "; ".join(
+        f"{host} does not report its VM {', '.join(map(str, sorted(vmids)))} (status unknown)"
+        for host, vmids in sorted(hosts.items())
+    )
+    return OtherSide(
+        f"{spec.name} was not made",
+        why=f"whether template {template} is there cannot be told: {told}",
+        next_step=f"see that {' and '.join(sorted(hosts))} and its pvestatd run (it reports every 10 s),"
+        " then run the command again",
+    )
 
 
 def _mappings(values: Iterable[str]) -> Iterable[str]:

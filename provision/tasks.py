@@ -6,11 +6,12 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from inventory.console import Console
 from inventory.errors import OtherSide
 from provision.causes import next_step
-from provision.hypervisor import Hypervisor, Unreachable
+from provision.hypervisor import Hypervisor, Unanswered, Unreachable
 from provision.progress import TELLING, Meter
 from provision.upid import host_of, kind_of
 
@@ -18,6 +19,13 @@ _WARNINGS = re.compile(r"WARNINGS: \d+")  # pve-common UPID.pm, upid_status_is_e
 _FIRST_PAUSE_S = 0.1
 _GROWTH = 1.5
 _LOCK_TURNS = 5
+# Locks that others hold for a moment: 10 s are waited for them, and 1 s for the source of a clone
+# (qemu-server API2/Qemu.pm clone_vm; pve-storage Plugin.pm; pve-cluster Cluster.pm). A VM that is being cloned or
+# created has the last; a backup's or a migration's lock stays too long to wait for.
+_LOCK_HELD = re.compile(
+    r"can't lock file '[^']*' - got timeout|got lock request timeout|VM is locked \((?:clone|create)\)"
+)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +78,34 @@ class Tools:
             yield turn == _LOCK_TURNS - 1
             self.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - no secret
             pause *= 2
+
+
+def is_lock(error: OtherSide) -> bool:
+    """Whether it failed, before it did anything, at a lock that others hold for a moment."""
+    return not isinstance(error, Unanswered) and _LOCK_HELD.search(error.why) is not None
+
+
+def past_locks(tools: Tools, what: str, act: Callable[[], T]) -> T:
+    """What `act` answers; where it meets a lock that others hold for a moment, it is tried again, some times.
+
+    Raises:
+        OtherSide: it failed otherwise, or the lock stays.
+    """
+    for last in tools.turns_of_a_lock():
+        try:
+            return act()
+        except OtherSide as error:
+            if last or not is_lock(error):
+                raise
+            tell_of_lock(tools, what, error)
+    raise AssertionError("the last turn either answers or raises")
+
+
+def tell_of_lock(tools: Tools, what: str, error: OtherSide) -> None:
+    """Say that a lock is waited for."""
+    found = _LOCK_HELD.search(error.why)
+    held = found[0] if found else error.why
+    tools.console.say(f"{what} waits for a lock of somebody else's ({held}); it is tried again")
 
 
 class TaskFailed(OtherSide):

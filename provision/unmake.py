@@ -10,6 +10,8 @@ from provision.config import is_ours
 from provision.hypervisor import Unanswered, Unreachable
 from provision.journal import Journal
 from provision.properties import Config
+from provision.seeding import Seeding
+from provision.slots import attached_seeds
 from provision.tasks import TaskFailed, Tools, follow
 
 _TASK_KINDS = {"stop": "qmstop", "destroy": "qmdestroy", "start": "qmstart", "resize": "resize"}
@@ -39,6 +41,15 @@ class Unmaking:
             Refused: another VM has its id; that one is left alone.
             OtherSide: a step failed; the journal says which, and this can be called again.
         """
+        seeds = set(self._journal.seeds)
+        was_there = self._vm_to_the_end(host, seeds)
+        seeding = Seeding(self._tools, self._journal)
+        seeding.delete(seeds)
+        self.warnings += seeding.warnings
+        return was_there
+
+    def _vm_to_the_end(self, host: str, seeds: set[str]) -> bool:
+        """The VM alone; `seeds` learns of a disc of ours that is still attached to it."""
         node = self._journal.node
         if node.vmid is None:
             return False
@@ -49,8 +60,12 @@ class Unmaking:
             self._leave_ha(vmid)
         if self._hypervisor.running(host, vmid):
             self._stop(host, vmid)
-        if self._own(host, vmid) is None:  # once more: much time may have gone by
+        config = self._own(host, vmid)  # once more: much time may have gone by
+        if config is None:
             return False
+        for volume in set(attached_seeds(config, node.uuid).values()) - seeds:
+            self._journal.note_seed("destroy", volume)  # Proxmox leaves an ISO image where it is
+            seeds.add(volume)
         self._destroy(host, vmid)
         return True
 

@@ -35,6 +35,7 @@ def check(
     detailed: bool,
     orphan: bool,
     out: Path | None,
+    receipt: Path | None = None,
 ) -> None:
     """Refuse what cannot be meant. modes: the flags that each make another command of this one.
 
@@ -65,6 +66,16 @@ def check(
         )
     if orphan and mode != "--retire":
         raise _lost("--orphan-identity", "it is about a node that is retired", "add --retire")
+    if receipt is not None and mode != "--retire":
+        raise _lost("--receipt", "it says that the identity of a node to retire was ended", "add --retire")
+    if receipt is not None and orphan:
+        raise _apart("--receipt", "--orphan-identity", why="the one shows what the other does without")
+    if receipt is not None and len(names) > 1 and not receipt.is_dir():
+        raise BadInput(
+            f"{receipt} cannot hold {len(names)} receipts",
+            why="it is not a folder, and a receipt is for one node",
+            next_step="name the folder that has NAME.receipt for each",
+        )
     if out is not None and mode not in {"", "--reissue-ticket"}:
         raise _apart("--ticket-out", mode, why="it makes no ticket")
     if out is not None and len(names) > 1 and not out.is_dir():

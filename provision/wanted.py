@@ -9,8 +9,9 @@ from pathlib import Path
 
 from inventory.errors import BadFile, BadInput, Fault, Refused
 from inventory.model import HostKey, Node, State
-from provision.parts import Addresses, TagPart
+from provision.parts import Addresses, Lease, TagPart
 from provision.spec import NodePart, Profile, Site
+from provision.user_data import UserData, read_user_data
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +50,20 @@ class WantedImage:
 
 
 @dataclass(frozen=True, slots=True)
+class WantedSeed:
+    """User-data beside our own, on a disc that lies in `storage` until the first boot is over."""
+
+    storage: str
+    user_data: UserData
+
+
+@dataclass(frozen=True, slots=True)
 class NodeSpec:
     """The VM that one node wants; None leaves a thing as its template has it.
 
     template: VM id or name; None where `tag` or `image` is the source. linked: share the template's disk.
     host: the Proxmox node to stand on; None leaves it to the template's.
-    memory_mib: MiB. disk_gib: GiB. ssh_keys: public key lines. address: CIDR; None means DHCP.
+    memory_mib: MiB. disk_gib: GiB. ssh_keys: public key lines. address: CIDR; None means one by `lease`.
     """
 
     name: str
@@ -88,6 +97,8 @@ class NodeSpec:
     numa: tuple[WantedNuma, ...] = ()
     hugepages_mib: int | None = None
     affinity: str | None = None
+    lease: Lease = "dhcp"
+    seed: WantedSeed | None = None
 
     @property
     def mappings(self) -> dict[str, int]:
@@ -113,7 +124,8 @@ def want(
     An address is the node's own of the site file, else the recorded one, else the first that is free.
 
     Raises:
-        BadInput: the node's own address lies outside of the profile's network, or there is no such profile.
+        BadInput: the node's own address lies outside of the profile's network, there is no such profile, or its
+            user-data is unfit.
         Refused: no address is left.
     """
     profile = site.profile(profile_name)
@@ -121,7 +133,7 @@ def want(
     others = [node for node in nodes if node.name != name and node.state is not State.RETIRED]
     recorded = next((node for node in nodes if node.name == name), None)
     used = set(_used(site, name, others))
-    routed = profile.network.address
+    routed = profile.network.addresses
     gateway = routed.gateway if routed else None
     before = (
         recorded.address if recorded and recorded.address and recorded.address.source == "static" else None
@@ -166,6 +178,8 @@ def want(
         ),
         hugepages_mib=profile.hugepages_mib,
         affinity=profile.affinity,
+        lease=profile.network.lease,
+        seed=_seed(profile),
     )
 
 
@@ -199,6 +213,12 @@ def login_keys(file: Path) -> tuple[str, ...]:
     if faults:
         raise BadFile(str(file), faults)
     return tuple(keys)
+
+
+def _seed(profile: Profile) -> WantedSeed | None:
+    if profile.user_data_file is None:
+        return None
+    return WantedSeed(str(profile.seed_storage), read_user_data(profile.user_data_file, user=profile.user))
 
 
 def _fabrics(

@@ -13,11 +13,21 @@ from tests.lab.api import Api, vm_path
 from tests.lab.processes import descendants, still_there, with_text
 from tests.lab.qemu_kit import NODE, Vm, until, vm_lab
 
+USER_DATA = """\
+#cloud-config
+write_files: [{path: /etc/own-user-data, content: "written\\n"}]
+runcmd: [[sh, -c, 'echo ran >>/etc/own-user-data']]
+"""
+
 
 @pytest.fixture(scope="module")
 def vm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vm]:
-    """One VM for all tests here, as provision-node makes it."""
+    """One VM for all tests here, as provision-node makes it, with user-data of its own."""
     with vm_lab(tmp_path_factory.mktemp("vms")) as lab:
+        (lab.places.site.parent / "user-data").write_text(USER_DATA)
+        site = lab.places.site.read_text()
+        more = "  small:\n    user_data_file: user-data\n    seed_storage: local\n"
+        lab.places.site.write_text(site.replace("  small:\n", more, 1))
         made = Vm(lab, Api(lab), "")
         node = made.ask("provision-node", NODE, "--profile", "small", "--yes")["nodes"][0]
         made.path = vm_path(node["vmid"])
@@ -26,20 +36,14 @@ def vm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vm]:
 
 def test_the_guest_is_the_machine_that_the_config_describes(vm: Vm) -> None:
     config = vm.api.get(f"{vm.path}/config").data
-    dumped = {
-        kind: vm.api.get(f"{vm.path}/cloudinit/dump", type=kind).data for kind in ("user", "network", "meta")
-    }
+    meta = vm.api.get(f"{vm.path}/cloudinit/dump", type="meta").data
     with vm.log_in() as session:
         told = session.run(
             "sudo cat /sys/class/dmi/id/product_uuid; nproc; hostname; systemctl is-system-running --wait; "
             "df --output=size -BM / | tail -1; sudo cat /var/lib/cloud/data/instance-id; cat /proc/1/comm; "
-            "python3 -c 'import ssl'; openssl version; sudo mount -o ro /dev/sr0 /mnt; grep MemTotal /proc/meminfo",
+            "python3 -c 'import ssl'; openssl version; grep MemTotal /proc/meminfo",
             timeout_s=120.0,
         )
-        drive = {
-            kind: session.run(f"sudo cat /mnt/{kind}", timeout_s=60.0).stdout.decode()
-            for kind in ("user-data", "network-config", "meta-data")
-        }
     uuid, cores, hostname, state, size, instance, init, openssl, memory = told.stdout.decode().splitlines()
 
     assert config["smbios1"] == f"uuid={uuid}"
@@ -51,13 +55,18 @@ def test_the_guest_is_the_machine_that_the_config_describes(vm: Vm) -> None:
     )
     assert 7500 < int(size.strip().removesuffix("M")) < 8192  # of 8 GiB, of which the template had 4
     assert 1800 < int(memory.split()[1]) // 1024 < 2048
-    assert f"instance-id: {instance}\n" == dumped["meta"]
+    assert f"instance-id: {instance}\n" == meta
     assert openssl.startswith("OpenSSL 3")
-    assert drive == {
-        "user-data": dumped["user"],
-        "network-config": dumped["network"],
-        "meta-data": dumped["meta"],
-    }
+
+
+def test_its_own_user_data_was_carried_out_and_its_disc_is_no_more(vm: Vm) -> None:
+    config = vm.api.get(f"{vm.path}/config").data
+    discs = vm.api.get(f"{vm.path.partition('/qemu')[0]}/storage/local/content", content="iso").data
+
+    assert vm.file("/etc/own-user-data") == "written\nran\n"
+    assert ":vm-" in config["ide2"]
+    assert "cloudinit" in config["ide2"]
+    assert discs == []
 
 
 def test_the_guests_own_agent_answers(vm: Vm) -> None:
@@ -102,6 +111,15 @@ def test_a_shut_down_vm_keeps_its_disk_and_other_cloud_init_data_makes_other_hos
     )
     started = vm.task("POST", f"{vm.path}/status/start")
     said = vm.wait_for_cloud_init()
+    dumped = {
+        kind: vm.api.get(f"{vm.path}/cloudinit/dump", type=kind).data for kind in ("user", "network", "meta")
+    }
+    with vm.log_in() as session:
+        session.run("sudo mount -o ro /dev/sr0 /mnt", timeout_s=60.0)
+        drive = {
+            kind: session.run(f"sudo cat /mnt/{kind}", timeout_s=60.0).stdout.decode()
+            for kind in ("user-data", "network-config", "meta-data")
+        }
 
     assert (ended, off, changed.status, started) == ("OK", ("stopped", [], []), 200, "OK")
     assert said["errors"] == []
@@ -109,6 +127,11 @@ def test_a_shut_down_vm_keeps_its_disk_and_other_cloud_init_data_makes_other_hos
     assert vm.file("/etc/machine-id") == before[1]
     assert vm.file("/home/muster/note") == "kept\n"
     assert vm.agent("get-host-name")["result"] == {"host-name": NODE}
+    assert drive == {
+        "user-data": dumped["user"],
+        "network-config": dumped["network"],
+        "meta-data": dumped["meta"],
+    }
 
 
 def test_a_guest_that_powers_off_is_a_vm_that_is_stopped_and_a_destroyed_one_leaves_nothing(vm: Vm) -> None:

@@ -1,8 +1,9 @@
-"""What a test's Proxmox has besides VMs: PCI mappings, bridges with an MTU."""
+"""What a test's Proxmox has besides VMs: PCI mappings, bridges with an MTU, texts for cloud-init drives."""
 
 from collections.abc import Mapping
 from typing import Any
 
+from lab import cloudinit
 from tests.provision.kit import Place
 
 
@@ -10,7 +11,9 @@ class Answers:
     """Answers in the place of what the server makes up from the schema; the rest stays the server's."""
 
     def __init__(self, pve: Any) -> None:
+        self._pve = pve
         self._usual = pve.answer
+        self.dns: Mapping[str, str] = {}
         self.mappings: Mapping[str, Mapping[str, int]] = {}
         self.faults: Mapping[str, str] = {}
         self.bridges: Mapping[str, int | None] | None = None
@@ -18,6 +21,10 @@ class Answers:
 
     async def __call__(self, request: Any, match: Any, params: Any, user: Any, call: Any = None) -> Any:
         usual = await self._usual(request, match, params, user, call)
+        if request.path.endswith("/cloudinit/dump"):
+            vm = self._pve.vm(int(request.path.split("/")[-3]))
+            files = cloudinit.seed({**vm.config, **self.dns}, name=vm.config["name"])
+            return {"meta": files.meta, "network": files.network, "user": files.user}[params["type"]]
         if request.path.endswith("/cluster/mapping/pci"):
             return self._mappings()
         if request.path.endswith("/network") and self.bridges is not None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.provision.kit import Place, furnish
+from tests.provision.seed_kit import with_seed
 
 
 @pytest.fixture
@@ -21,3 +22,9 @@ def place(fakepve: Any, fakepve_cafile: str, tmp_path: Path) -> Iterator[Place]:
     until = time.monotonic() + 5
     while fakepve.runner.server.connections and time.monotonic() < until:
         time.sleep(0.005)
+
+
+@pytest.fixture
+def seeded(place: Place) -> Place:
+    """A site whose profile has user-data; the storage `local` takes ISO images."""
+    return with_seed(place)

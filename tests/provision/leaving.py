@@ -57,7 +57,7 @@ def keep_receipt(
 ) -> Node:
     node = record(place, name)
     assert node.address is not None
-    now = utc_now().replace(microsecond=0)
+    now = utc_now()
     receipt = Receipt(
         kind=kind, node=name, vm_uuid=vm_uuid or str(node.uuid), ticket_id="0b", serial="0a",
         spiffe_id=f"spiffe://lab.example/node/{name}", not_after=now + timedelta(days=30),

@@ -51,6 +51,7 @@ def test_drift_is_data(place: Place) -> None:
     assert found == {
         "mendable": [{"step": "start"}],
         "stays": [{"key": "ciuser", "before": "somebody", "after": "muster"}],
+        "accepted": [],
         "pending": [{"key": "onboot", "before": "1", "after": None}],
     }
 

@@ -210,17 +210,18 @@ def test_a_larger_disk_is_grown_once(place: Place) -> None:
     assert place.requests.body_of("PUT", "/resize") == {"disk": "scsi0", "size": "12G"}
 
 
-def test_drift_that_would_change_host_keys_is_shown_and_stays(place: Place) -> None:
+def test_drift_that_would_change_host_keys_is_refused_and_nothing_is_mended(place: Place) -> None:
     make(place.road())
     place.pve.vm(100).config["ciuser"] = "somebody"
     place.pve.vm(100).config["tags"] = "theirs"
 
     prepared = place.road().prepare("gpu-01", profile=None)
-    place.road().carry_out(prepared)
+    with pytest.raises(Refused, match="new SSH host keys"):
+        place.road().carry_out(prepared)
 
     assert [change.key for change in prepared.drift] == ["ciuser"]
     assert place.pve.vm(100).config["ciuser"] == "somebody"
-    assert place.pve.vm(100).config["tags"] == "muster;theirs"
+    assert place.pve.vm(100).config["tags"] == "theirs"
     assert state(place) is State.AWAITING_IDENTITY
 
 

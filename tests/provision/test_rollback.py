@@ -31,8 +31,10 @@ def test_a_failed_node_is_undone_and_can_be_made_anew(place: Place) -> None:
     assert place.requests.writes[before:] == [DESTROY]
     assert vmids(place) == [9000]
     undone = record(place)
-    assert (undone.state, undone.vmid, undone.uuid) == (State.PROVISION_FAILED, None, None)
-    assert f"VM 100 on pve1 (uuid {first.uuid}) was destroyed" in str(undone.reason)
+    assert (undone.state, undone.vmid, undone.uuid) == (State.PLANNED, None, None)
+    assert (
+        place.store.history("gpu-01")[-1].why == f"undone: VM 100 on pve1 (uuid {first.uuid}) was destroyed"
+    )
     assert place.run("gpu-01", "--yes").returncode == 0
     assert record(place).state is State.AWAITING_IDENTITY
     assert record(place).uuid != first.uuid
@@ -120,7 +122,7 @@ def test_a_run_that_died_at_a_write_is_undone_without_a_rest(place: Place, at: s
 
     assert vmids(place) == [9000]
     assert record(place).vmid is None
-    assert state(place) is State.PROVISION_FAILED
+    assert state(place) is State.PLANNED
 
 
 def undo(place: Place) -> None:

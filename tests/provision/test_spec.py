@@ -61,9 +61,9 @@ def test_every_key_of_the_example_arrives_with_its_value() -> None:
     assert (small.cores, small.memory_mib, small.disk_gib) == (2, 2048, 8)
     assert (small.user, small.ssh_port, small.ssh_keys_file) == ("muster", 2222, beside / "login_keys.pub")
     assert (small.network.bridge, small.network.vlan) == ("vmbr0", 10)
-    assert small.network.address is not None
-    assert (small.network.address.first, small.network.address.last) == ("10.0.0.10/24", "10.0.0.99/24")
-    assert small.network.address.gateway == "10.0.0.1"
+    assert small.network.addresses is not None
+    assert (small.network.addresses.first, small.network.addresses.last) == ("10.0.0.10/24", "10.0.0.99/24")
+    assert small.network.addresses.gateway == "10.0.0.1"
     large = found.profile("h100x8")
     assert found.profiles["h100x8"].extends == "small"
     assert (large.template, large.node, large.storage) == ("debian-12-gpu", "pve1", "local-lvm")
@@ -266,7 +266,7 @@ def test_all_faults_are_told_at_once() -> None:
         ("template: 9000", 'template: " "', "name is empty"),
         ("cores: 2", "cores: 0", "greater than 0"),
         ("bridge: vmbr0", "bridge: 'vmbr0,tag=1'", "is not a bridge's name"),
-        ("address: dhcp", "address: static", "should be dhcp, or a mapping with from, to and gateway"),
+        ("address: dhcp", "address: static", "should be dhcp, dhcp6 or auto, or a mapping with"),
         ("address: dhcp", "address: {from: 10.0.0.9/24, to: 10.0.0.8/24}", "is above to"),
         ("address: dhcp", "address: {from: 10.0.0.9/24, to: 10.0.1.8/24}", "not in one network"),
         ("address: dhcp", "address: {from: 10.0.0.9, to: 10.0.0.8/24}", "lacks the prefix length"),
