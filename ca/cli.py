@@ -3,7 +3,6 @@
 import os
 import pwd
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -33,93 +32,32 @@ app = new_app(
 Target = Annotated[str, typer.Argument(metavar="SERIAL|NAME", help="A serial number, or a node's name.")]
 
 
-class Reason(StrEnum):
-    """Why a certificate is revoked (RFC 5280, section 5.3.1)."""
-
-    UNSPECIFIED = "unspecified"
-    KEY_COMPROMISE = "key-compromise"
-    AFFILIATION_CHANGED = "affiliation-changed"
-    SUPERSEDED = "superseded"
-    CESSATION_OF_OPERATION = "cessation-of-operation"
-    PRIVILEGE_WITHDRAWN = "privilege-withdrawn"
-
-
-@verb(app, "init")
-def init(
-    *,
-    policy: Annotated[
-        Path, typer.Option("--policy", metavar="FILE", help="What may be certified; it is copied.")
-    ],
-    ca_dir: CaDir = None,
-    passphrase_file: PassphraseFile = None,
-    root_passphrase_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--root-passphrase-file", metavar="FILE", help="The root key's own passphrase (else the same)."
-        ),
-    ] = None,
-    root_out: Annotated[
-        Path | None,
-        typer.Option("--root-out", metavar="DIR", help="Where the root key goes, such as a USB stick."),
-    ] = None,
-    organisation: Annotated[
-        str, typer.Option("--organisation", metavar="NAME", help="Stands in the authority's own names.")
-    ] = "Muster",
-    dry_run: DryRun = False,
-    console: Console,
-) -> None:
-    """Make root and issuing authority in a new folder.
-
-    Example: node-ca init --policy policy.yaml --root-out /media/usb
-    """
-    need("onboard", "cryptography")
-    from ca import show
-    from ca.authority import Authority
-    from ca.making import look_before
-
-    folder = ca_folder(ca_dir)
-    look_before(folder, policy_file=policy, root_out=root_out, organisation=organisation)
-    if dry_run:
-        console.document({"ca_dir": str(folder), "dry_run": True})
-        console.say(f"would make an authority in {folder} from {policy}; nothing was changed")
-        return
-    _one_stdin(passphrase_file, root_passphrase_file)
-    secret = _passphrase(passphrase_file, twice=True, no_input=console.no_input)
-    root_secret = None
-    if root_passphrase_file is not None:
-        root_secret = _passphrase(root_passphrase_file, what="the root key", no_input=console.no_input)
-    authority = Authority.create(
-        folder,
-        policy_file=policy,
-        passphrase=secret,
-        root_passphrase=root_secret,
-        now=_now(),
-        root_out=root_out,
-        organisation=organisation,
-        actor=_actor(),
-    )
-    console.document(show.made(authority, _now()))
-    show.tell_made(console, authority)
-    _warn(console, authority)
-
-
 @verb(app, "status")
 def status(
     *,
+    expect: Annotated[
+        str | None,
+        typer.Option("--expect", metavar="HEAD", help="A head that the audit must know, kept elsewhere."),
+    ] = None,
     ca_dir: CaDir = None,
     console: Console,
 ) -> None:
-    """Verify folder and audit, and show how they stand.
+    """Look at everything, and say how bad it is.
+
+    Ends with 0 as long as nothing is critical. Else with 6 where the
+    authority is damaged, 3 where something has expired or is open to
+    others, 2 where the policy has faults.
 
     Example: node-ca status --json
     """
     need("onboard", "cryptography")
     from ca import show
+    from ca.status import examine
 
-    authority = _open(ca_dir)
-    console.document(show.status(authority, _now()))
-    console.table(show.FIELDS, [*show.status_rows(authority, _now())])
-    _warn(console, authority)
+    found = examine(ca_folder(ca_dir), now=_now(), expect=expect)
+    console.document(show.status(found, _now()))
+    console.table(show.CHECKS, show.check_rows(found))
+    found.refuse()
 
 
 @verb(app, "issue")
@@ -130,8 +68,13 @@ def issue(
     vm_uuid: Annotated[
         str | None, typer.Option("--vm-uuid", metavar="UUID", help="The machine's uuid, where it has one.")
     ] = None,
+    dns: Annotated[
+        list[str] | None,
+        typer.Option("--dns", metavar="NAME", help="One of the policy's names for it (again for more)."),
+    ] = None,
     address: Annotated[
-        str | None, typer.Option("--ip", "--address", metavar="IP", help="Its static address.")
+        list[str] | None,
+        typer.Option("--ip", "--address", metavar="IP", help="A static address of it (again for more)."),
     ] = None,
     out: Annotated[
         Path | None,
@@ -150,12 +93,14 @@ def issue(
 ) -> None:
     """Certify a request that was carried here by hand.
 
-    The names come from the policy, and only the key from the request.
+    Only the key comes from the request. The names are the policy's: all of them,
+    or those that --dns picks.
 
     Example: node-ca issue --csr node.csr --name gpu-07 --out gpu-07
     """
     need("onboard", "cryptography")
     from ca import show
+    from ca.custody import secret_of
     from ca.request import read_file
 
     _one_stdin(csr, passphrase_file)
@@ -165,7 +110,9 @@ def issue(
         request,
         node=name,
         vm_uuid=vm_uuid,
-        static_address=address,
+        static_address=None,
+        names=dns or (),
+        addresses=address or (),
         now=_now(),
         actor=_actor(),
         replace=replace,
@@ -177,41 +124,21 @@ def issue(
         console.say("nothing was signed")
         return
     _agree(console, f"certify {name}?", yes=yes)
-    signer = authority.unlock(_passphrase(passphrase_file, no_input=console.no_input))
+    what = secret_of(authority.layout)
+    signer = authority.unlock(_passphrase(passphrase_file, what=what, no_input=console.no_input))
     issued = authority.issue(
         request,
         node=name,
         vm_uuid=vm_uuid,
-        static_address=address,
+        static_address=None,
+        names=dns or (),
+        addresses=address or (),
         signer=signer,
         now=_now(),
         actor=_actor(),
         replace=replace,
     )
     show.hand_over(console, issued, authority, out)
-    _warn(console, authority)
-
-
-@verb(app, "list")
-def list_certificates(
-    *,
-    node: Annotated[
-        str | None, typer.Option("--node", metavar="NAME", help="Only those of this node.")
-    ] = None,
-    ca_dir: CaDir = None,
-    console: Console,
-) -> None:
-    """List every certificate, oldest first.
-
-    Example: node-ca list --node gpu-07 --json
-    """
-    need("onboard", "cryptography")
-    from ca import show
-
-    authority = _open(ca_dir)
-    records = authority.records(node)
-    console.document({"certificates": [record.to_json(_now()) for record in records]})
-    console.table(show.TITLES, [show.row(record, _now()) for record in records])
     _warn(console, authority)
 
 
@@ -233,42 +160,6 @@ def show(
     records = authority.look_up(target)
     console.document({"certificates": [record.to_json(_now()) for record in records]})
     console.table(shown.FIELDS, [*shown.record_rows(records, authority, _now())])
-    _warn(console, authority)
-
-
-@verb(app, "revoke")
-def revoke(
-    target: Target,
-    *,
-    reason: Annotated[Reason, typer.Option("--reason", metavar="REASON", help=f"Why: {', '.join(Reason)}.")],
-    ca_dir: CaDir = None,
-    yes: Yes = False,
-    dry_run: DryRun = False,
-    console: Console,
-) -> None:
-    """Revoke a certificate, or each live one of a node.
-
-    Example: node-ca revoke gpu-07 --reason key-compromise
-    """
-    need("onboard", "cryptography")
-    authority = _open(ca_dir)
-    found = authority.look_up(target)
-    live = [record for record in found if record.live(_now())]
-    for record in live:
-        console.say(f"{'would revoke' if dry_run else 'revoking'} {record.serial} of {record.node}")
-    if live and not dry_run:
-        _agree(console, f"revoke {len(live)}?", yes=yes)
-        for record in live:
-            authority.revoke(record.serial, reason=reason, now=_now(), actor=_actor())
-    if not live:
-        console.say(f"nothing of {target} is live; nothing was changed")
-    console.document(
-        {
-            "dry_run": dry_run,
-            "changed": bool(live) and not dry_run,
-            "certificates": [authority.find(record.serial).to_json(_now()) for record in found],
-        }
-    )
     _warn(console, authority)
 
 
@@ -319,3 +210,11 @@ def _actor() -> str:
     user = pwd.getpwuid(os.getuid()).pw_name
     behind = os.environ.get("SUDO_USER", "") if os.getuid() == 0 else ""
     return f"{user}{f' (sudo by {behind})' if behind else ''}@{os.uname().nodename}"
+
+
+from ca import cli_backup as _cli_backup  # noqa: E402, F401 - its verbs need what stands above
+from ca import cli_crl as _cli_crl  # noqa: E402, F401 - likewise
+from ca import cli_keys as _cli_keys  # noqa: E402, F401 - its verbs need what stands above
+from ca import cli_many as _cli_many  # noqa: E402, F401 - likewise
+from ca import cli_records as _cli_records  # noqa: E402, F401 - likewise
+from ca import cli_rotate as _cli_rotate  # noqa: E402, F401 - likewise

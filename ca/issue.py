@@ -1,7 +1,7 @@
 """One certificate, from what is asked to what may leave: drafted, signed, judged."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -21,6 +21,7 @@ from inventory.errors import Refused
 class Issued:
     """A certificate that may leave.
 
+    audit_head: of the audit once it was recorded; kept elsewhere, it tells an older audit (`check_heads`).
     serial: hex, lower case. chain_pem: the leaf, then its issuing authority (RFC 8446, section 4.4.2).
     """
 
@@ -33,20 +34,29 @@ class Issued:
     names: tuple[str, ...]
     addresses: tuple[str, ...]
     fingerprint_sha256: str
+    audit_head: str | None = field(default=None, compare=False)
 
     @classmethod
-    def of(cls, record: Record, leaf: x509.Certificate, issuing: x509.Certificate) -> "Issued":
-        """A certificate with what is recorded of it."""
+    def of(
+        cls,
+        record: Record,
+        leaf: x509.Certificate,
+        above_pem: bytes,
+        *,
+        audit_head: str | None = None,
+    ) -> "Issued":
+        """A certificate with what is recorded of it; `above_pem` follows it in its chain."""
         return cls(
             serial=record.serial,
             certificate_pem=pem(leaf),
-            chain_pem=pem(leaf) + pem(issuing),
+            chain_pem=pem(leaf) + above_pem,
             not_before=record.not_before,
             not_after=record.not_after,
             spiffe_id=record.spiffe_id,
             names=record.names,
             addresses=record.addresses,
             fingerprint_sha256=fingerprint(leaf),
+            audit_head=audit_head,
         )
 
 
@@ -65,6 +75,8 @@ def draft(
     machine: Machine,
     *,
     static_address: str | None,
+    names: Sequence[str] = (),
+    addresses: Sequence[str] = (),
     policy: Policy,
     issuing: x509.Certificate,
     serial: int,
@@ -78,13 +90,13 @@ def draft(
     Raises:
         Refused: the policy or the authority's own constraints forbid it, or it would outlive its issuer.
     """
-    profile = allow(policy, Request(machine.node, static_address))
+    profile = allow(policy, Request(machine.node, static_address, tuple(names), tuple(addresses)))
     reasons = [*outside(issuing, profile.names, profile.addresses)]
     if reasons:
         raise Refused(
             f"{machine.node} gets no certificate",
             why="\n".join(reasons),
-            next_step="the policy became wider than the authority; narrow it, or make a new authority",
+            next_step="the policy became wider than the authority; narrow it, or rotate: node-ca rotate",
         )
     # A node whose clock is as late as the policy bears must not find its certificate not yet valid.
     backdate = max(BACKDATE, timedelta(seconds=policy.max_clock_skew_s))
@@ -111,9 +123,15 @@ def draft(
 
 
 def sign(
-    draft: Draft, *, signer: Signer, issuing: x509.Certificate, root: x509.Certificate, now: datetime
+    draft: Draft,
+    *,
+    signer: Signer,
+    issuing: x509.Certificate,
+    root: x509.Certificate,
+    now: datetime,
+    one_of_many: bool = False,
 ) -> x509.Certificate:
-    """The certificate of a draft, signed and judged.
+    """The certificate of a draft, signed and judged; `one_of_many` as the judge knows it.
 
     Raises:
         Refused: a judge held it back.
@@ -127,5 +145,7 @@ def sign(
     )
     leaf = sign_certificate(builder, signer)
     wanted = Wanted(draft.profile, draft.key.sha256, draft.serial)
-    judge(pem(leaf) + pem(issuing), issuing=issuing, root=root, wanted=wanted, now=now)
+    judge(
+        pem(leaf) + pem(issuing), issuing=issuing, root=root, wanted=wanted, now=now, one_of_many=one_of_many
+    )
     return leaf

@@ -5,6 +5,7 @@ missed by every common verifier and linter: no SAN at all, two URIs, a leaf that
 short serial, a year 9999.
 """
 
+import functools
 import ipaddress
 import shutil
 import subprocess
@@ -16,10 +17,11 @@ from pathlib import Path
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509 import verification
 from cryptography.x509.oid import NameOID
 
+from ca.keys import is_ours, kind_of
+from ca.kinds import KeyType
 from ca.names import IPAddress, IPNetwork, check_host_name, check_spiffe_id
 from ca.policy import NodeProfile, Policy
 from ca.profile import (
@@ -57,9 +59,19 @@ class Wanted:
 
 
 def judge(
-    chain_pem: bytes, *, issuing: x509.Certificate, root: x509.Certificate, wanted: Wanted, now: datetime
+    chain_pem: bytes,
+    *,
+    issuing: x509.Certificate,
+    root: x509.Certificate,
+    wanted: Wanted,
+    now: datetime,
+    one_of_many: bool = False,
 ) -> None:
     """Let a chain (leaf, then issuing authority) go, or hold it back.
+
+    `one_of_many`: another leaf of this authority has just passed everything. Then every rule is read again,
+    but the one verifier starts at the issuing authority, whose way to the root it has walked, and openssl is
+    not started for each.
 
     Raises:
         Refused: a rule is broken, or a verifier refuses it; every reason is told at once.
@@ -67,9 +79,13 @@ def judge(
     faults = [*faults_of_chain(chain_pem, issuing=issuing, root=root, wanted=wanted, now=now)]
     if not faults:
         leaf = x509.load_pem_x509_certificates(chain_pem)[0]
-        faults += _cryptography_says(leaf, issuing, root, wanted.profile, now)
-        for purpose in ("sslserver", "sslclient"):
-            faults += _openssl_says(["-purpose", purpose], leaf, issuing, root, now)
+        keys = {kind_of(certificate.public_key()) for certificate in (leaf, issuing, root)}
+        if one_of_many and KeyType.ED25519 not in keys:
+            faults += _cryptography_says(leaf, [], issuing, wanted.profile, now)
+        else:
+            faults += _cryptography_says(leaf, [issuing], root, wanted.profile, now)
+            for purpose in ("sslserver", "sslclient"):
+                faults += _openssl_says(["-purpose", purpose], leaf, issuing, root, now)
     if faults:
         raise Refused(
             "the certificate does not leave the authority",
@@ -84,14 +100,19 @@ def judge_authority(issuing: x509.Certificate, *, root: x509.Certificate, now: d
     Raises:
         Refused: openssl, or one of its two signatures, does not hold.
     """
-    faults = [*_faults_of_signatures(("the root", root, root), ("the authority", issuing, root))]
-    faults += _openssl_says([], issuing, issuing, root, now)
+    faults = [*faults_of_authority(issuing, root=root, now=now)]
     if faults:
         raise Refused(
             "the authority was not made",
             why="\n".join(faults),
             next_step="this is a bug: please report these lines",
         )
+
+
+def faults_of_authority(issuing: x509.Certificate, *, root: x509.Certificate, now: datetime) -> Iterator[str]:
+    """What a verifier has against an authority and its root, as sentences."""
+    yield from _faults_of_signatures(("the root", root, root), ("the authority", issuing, root))
+    yield from _openssl_says([], issuing, issuing, root, now)
 
 
 def wider(policy: Policy, issuing: x509.Certificate) -> Iterator[str]:
@@ -143,10 +164,18 @@ def outside(issuing: x509.Certificate, names: Iterable[str], addresses: Iterable
 
 def _faults_of_signatures(*links: tuple[str, x509.Certificate, x509.Certificate]) -> Iterator[str]:
     for name, certificate, issuer in links:
-        try:
-            certificate.verify_directly_issued_by(issuer)
-        except (ValueError, TypeError, InvalidSignature):
+        if not _is_signed_by(certificate, issuer):
             yield f"{name} was not signed by its issuer"
+
+
+@functools.lru_cache(maxsize=16)
+def _is_signed_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
+    """Certificates do not change, so the link of an authority to its root is looked at once in a process."""
+    try:
+        certificate.verify_directly_issued_by(issuer)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
 
 
 def _covers(whole: object, part: IPNetwork) -> bool:
@@ -180,7 +209,7 @@ def _faults_of_frame(
     if not begin <= now < end:
         yield "it is not valid now"
     key = leaf.public_key()
-    if not isinstance(key, ec.EllipticCurvePublicKey) or key_sha256(key) != wanted.key_sha256:
+    if not is_ours(key) or key_sha256(key) != wanted.key_sha256:
         yield "its key is not the one whose possession was proven"
     if leaf.issuer != issuing.subject or not issuing.subject.rdns:
         yield "its issuer's name is not the subject of the issuing authority"
@@ -206,9 +235,7 @@ def _faults_of_extensions(leaf: x509.Certificate, issuing: x509.Certificate) -> 
     own = there.get(x509.SubjectKeyIdentifier)
     key = leaf.public_key()
     if own and (
-        own.critical
-        or not isinstance(key, ec.EllipticCurvePublicKey)
-        or own.value != x509.SubjectKeyIdentifier.from_public_key(key)
+        own.critical or not is_ours(key) or own.value != x509.SubjectKeyIdentifier.from_public_key(key)
     ):
         yield "its SubjectKeyIdentifier is not its key's"
     above = there.get(x509.AuthorityKeyIdentifier)
@@ -261,20 +288,26 @@ def _faults_of_names(leaf: x509.Certificate, profile: NodeProfile) -> Iterator[s
 
 def _cryptography_says(
     leaf: x509.Certificate,
-    issuing: x509.Certificate,
-    root: x509.Certificate,
+    between: list[x509.Certificate],
+    trusted: x509.Certificate,
     profile: NodeProfile,
     now: datetime,
 ) -> Iterator[str]:
-    builder = verification.PolicyBuilder().store(verification.Store([root])).time(now)
+    keys = [kind_of(certificate.public_key()) for certificate in (leaf, *between, trusted)]
+    if KeyType.ED25519 in keys:
+        # This verifier takes no Ed25519 ("Forbidden public key algorithm"), so openssl has to be there.
+        if shutil.which("openssl") is None:
+            yield "there is no openssl on this host, the one verifier that can judge Ed25519"
+        return
+    builder = verification.PolicyBuilder().store(verification.Store([trusted])).time(now)
     subjects: list[x509.DNSName | x509.IPAddress] = [
         *(x509.DNSName(name) for name in profile.names),
         *(x509.IPAddress(address) for address in profile.addresses),
     ]
     try:
         for subject in subjects:
-            builder.build_server_verifier(subject).verify(leaf, [issuing])
-        builder.build_client_verifier().verify(leaf, [issuing])
+            builder.build_server_verifier(subject).verify(leaf, between)
+        builder.build_client_verifier().verify(leaf, between)
     except verification.VerificationError as error:
         yield f"the verifier of cryptography refuses it: {' '.join(str(error).split())}"
 

@@ -11,13 +11,13 @@ import json
 import os
 import secrets
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cryptography import x509
 from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 from cryptography.hazmat.primitives.serialization import (
@@ -27,13 +27,17 @@ from cryptography.hazmat.primitives.serialization import (
     load_der_private_key,
 )
 
+from ca.keys import PrivateKey, is_ours
 from ca.profile import fingerprint, key_sha256
 from ca.signer import KeySigner
 from inventory.errors import BadInput, Damaged, Refused
-from inventory.files import sync_folder
+from inventory.files import sync_folder, write_whole
 
 _MAX_FILE = 16 * 1024
 _FORMAT = "muster-key-1"
+
+Owner = x509.Certificate | x509.CertificateSigningRequest
+"""What says whose key it is: a certificate, or the request for one that a root elsewhere has yet to sign."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +65,9 @@ _KDF_CEILING = Kdf(memory_kib=8 * 1024 * 1024, iterations=64, lanes=64)
 
 def write_key(
     path: Path,
-    key: ec.EllipticCurvePrivateKey,
+    key: PrivateKey,
     *,
-    certificate: x509.Certificate,
+    certificate: Owner,
     passphrase: bytes,
     kdf: Kdf = DEFAULT_KDF,
 ) -> None:
@@ -90,9 +94,7 @@ def write_key(
     sync_folder(path.parent)
 
 
-def read_key(
-    path: Path, *, certificate: x509.Certificate, passphrase: bytes, floor: Kdf = KDF_FLOOR
-) -> KeySigner:
+def read_key(path: Path, *, certificate: Owner, passphrase: bytes, floor: Kdf = KDF_FLOOR) -> KeySigner:
     """The key of a file, ready to sign.
 
     Raises:
@@ -102,6 +104,40 @@ def read_key(
     """
     check_private(path)
     return unseal(_read(path), certificate=certificate, passphrase=passphrase, floor=floor, name=str(path))
+
+
+def rewrite_key(
+    path: Path,
+    *,
+    certificate: Owner,
+    passphrase: bytes,
+    new_passphrase: bytes,
+    floor: Kdf = KDF_FLOOR,
+    kdf: Kdf = DEFAULT_KDF,
+    before: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Give a key file another passphrase, and the parameters of today; a crash leaves the old file or the new.
+
+    `before` is told the SHA-256 of the new file; it is called when all that can be refused was, and
+    nothing is changed yet.
+
+    Raises:
+        as `read_key` does; BadInput: the new passphrase is empty, or the old one.
+    """
+    key = read_key(path, certificate=certificate, passphrase=passphrase, floor=floor).key
+    if new_passphrase == passphrase:
+        raise BadInput(
+            "the passphrase was not changed",
+            why="the new one is the old one",
+            next_step="choose another passphrase",
+        )
+    sealed = seal(key, certificate=certificate, passphrase=new_passphrase, kdf=kdf)
+    # What cannot be opened must never take the place of what can.
+    unseal(sealed, certificate=certificate, passphrase=new_passphrase, floor=kdf, name=str(path))
+    before(hashlib.sha256(sealed).hexdigest())
+    write_whole(path, sealed)
+    for left in path.parent.glob(f".{path.name}.*"):  # of a run that was killed
+        left.unlink(missing_ok=True)
 
 
 def check_private(path: Path) -> None:
@@ -134,7 +170,7 @@ def check_private(path: Path) -> None:
         raise Refused(f"{path} is not used", why=why, next_step=mend)
 
 
-def check_belongs(path: Path, certificate: x509.Certificate) -> None:
+def check_belongs(path: Path, certificate: Owner) -> None:
     """Without a passphrase: the file says that it holds the key of `certificate`.
 
     Raises:
@@ -143,9 +179,7 @@ def check_belongs(path: Path, certificate: x509.Certificate) -> None:
     _open_envelope(_read(path), certificate, str(path))
 
 
-def seal(
-    key: ec.EllipticCurvePrivateKey, *, certificate: x509.Certificate, passphrase: bytes, kdf: Kdf
-) -> bytes:
+def seal(key: PrivateKey, *, certificate: Owner, passphrase: bytes, kdf: Kdf) -> bytes:
     """The envelope of a key, under a fresh salt and nonce.
 
     Raises:
@@ -170,9 +204,7 @@ def seal(
     return (json.dumps({**head, "ciphertext": _text(sealed)}, indent=1) + "\n").encode()
 
 
-def unseal(
-    data: bytes, *, certificate: x509.Certificate, passphrase: bytes, floor: Kdf, name: str
-) -> KeySigner:
+def unseal(data: bytes, *, certificate: Owner, passphrase: bytes, floor: Kdf, name: str) -> KeySigner:
     """The key in an envelope; `name` stands for where it came from. Raises as `read_key` does."""
     head, kdf, sealed = _open_envelope(data, certificate, name)
     if not kdf.meets(floor):
@@ -192,16 +224,12 @@ def unseal(
         ) from None
     except ValueError as error:
         raise _damaged(name, "it does not hold a private key") from error
-    if not isinstance(key, ec.EllipticCurvePrivateKey) or key_sha256(key.public_key()) != _key_in(
-        certificate
-    ):
+    if not isinstance(key, PrivateKey) or key_sha256(key.public_key()) != _key_in(certificate):
         raise _damaged(name, "the key in it does not match the certificate")
     return KeySigner(key)
 
 
-def _open_envelope(
-    data: bytes, certificate: x509.Certificate, name: str
-) -> tuple[dict[str, Any], Kdf, bytes]:
+def _open_envelope(data: bytes, certificate: Owner, name: str) -> tuple[dict[str, Any], Kdf, bytes]:
     try:
         head = json.loads(data)
         sealed = _bytes(head.pop("ciphertext"))
@@ -247,9 +275,9 @@ def _aad(head: dict[str, Any]) -> bytes:
     return json.dumps(head, sort_keys=True, separators=(",", ":")).encode()
 
 
-def _key_in(certificate: x509.Certificate) -> str:
+def _key_in(certificate: Owner) -> str | None:
     key = certificate.public_key()
-    return key_sha256(key) if isinstance(key, ec.EllipticCurvePublicKey) else hashlib.sha256().hexdigest()
+    return key_sha256(key) if is_ours(key) else None
 
 
 def _text(data: bytes) -> str:

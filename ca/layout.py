@@ -13,9 +13,28 @@ from inventory.files import write_whole
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The names in one authority's folder."""
+    """The names in one authority's folder.
+
+    generation: which successor's certificates and key are meant; empty for those that it began with.
+    """
 
     folder: Path
+    generation: str = ""
+
+    @property
+    def successors(self) -> Path:
+        """Where the folders of those lie that took the place of what the authority began with, or will."""
+        return self.folder / "successors"
+
+    @property
+    def home(self) -> Path:
+        """Where this generation's certificates and key lie."""
+        return self.successors / self.generation if self.generation else self.folder
+
+    @property
+    def cross(self) -> Path:
+        """Certificates that lead from a former root to this generation, where there are some."""
+        return self.home / "cross.pem"
 
     @property
     def policy(self) -> Path:
@@ -25,22 +44,42 @@ class Layout:
     @property
     def root(self) -> Path:
         """The root's certificate: what nodes trust."""
-        return self.folder / ROOT_CERTIFICATE
+        return self.home / ROOT_CERTIFICATE
 
     @property
     def issuing(self) -> Path:
         """The issuing authority's certificate."""
-        return self.folder / "issuing.pem"
+        return self.home / "issuing.pem"
 
     @property
     def issuing_key(self) -> Path:
         """The issuing authority's encrypted key."""
-        return self.folder / "issuing-key.json"
+        return self.home / "issuing-key.json"
+
+    @property
+    def issuing_token(self) -> Path:
+        """In the key file's place: which token holds the issuing key."""
+        return self.home / "issuing-token.json"
+
+    @property
+    def request(self) -> Path:
+        """While a root elsewhere has yet to sign: the request for the issuing certificate."""
+        return self.home / "issuing.csr"
+
+    @property
+    def waiting_key(self) -> Path:
+        """While a root elsewhere has yet to sign: the encrypted key of that request."""
+        return self.home / "waiting-key.json"
 
     @property
     def audit(self) -> Path:
         """The hash-chained lines of what was done."""
         return self.folder / "audit.jsonl"
+
+    @property
+    def index(self) -> Path:
+        """What the audit adds up to, for quick questions; made anew from the audit where it is absent."""
+        return self.folder / "index.db"
 
     @property
     def lock(self) -> Path:
@@ -58,6 +97,11 @@ class Layout:
         return self.folder / "receipts"
 
     @property
+    def crls(self) -> Path:
+        """Revocation lists that were signed, some of them for a time to come."""
+        return self.folder / "crls"
+
+    @property
     def take_away(self) -> Path:
         """The root's key, until it is taken away."""
         return self.folder / "root-take-away"
@@ -65,8 +109,12 @@ class Layout:
     @property
     def taken_names(self) -> frozenset[str]:
         """What a file that comes along with the policy must not be called."""
-        own = (self.policy, self.root, self.issuing, self.issuing_key, self.audit, self.lock)
-        return frozenset(path.name for path in (*own, self.issued, self.receipts, self.take_away))
+        own = (self.policy, self.root, self.issuing, self.issuing_key, self.audit, self.index, self.lock)
+        born = (self.issuing_token, self.request, self.waiting_key)
+        return frozenset(
+            path.name
+            for path in (*own, *born, self.issued, self.receipts, self.crls, self.take_away, self.successors)
+        )
 
 
 ROOT_KEY = "root-key.json"
@@ -84,6 +132,13 @@ def check_folder(folder: Path) -> None:
         found = folder.stat()
         Layout(folder).audit.lstat()
     except (FileNotFoundError, NotADirectoryError):
+        if Layout(folder).request.exists():
+            raise Refused(
+                f"the authority in {folder} is not complete",
+                why="it waits for the certificate that its root, kept elsewhere, has to sign",
+                next_step=f"have {Layout(folder).request} signed there, then: "
+                f"node-ca init --ca-dir {folder} --external-root-cert CERT --root ROOT",
+            ) from None
         raise BadInput(
             f"there is no authority in {folder}",
             why="the folder, or the audit in it, does not exist",

@@ -4,10 +4,11 @@ What it says is the truth about this authority. Nothing is signed before a line 
 a line that cannot be written stops the signing.
 """
 
+import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,7 +21,31 @@ from inventory.files import sync_folder
 NO_HASH = "0" * 64
 """What the first line carries in place of a former line's hash."""
 
-KINDS = frozenset({"init", "intent", "issued", "failed", "installed", "revoked", "ticket-used", "recovered"})
+KINDS = frozenset(
+    {
+        "init",
+        "intent",
+        "issued",
+        "failed",
+        "installed",
+        "crl",
+        "crl-signed",
+        "crl-installed",
+        "revoked",
+        "ticket-used",
+        "recovered",
+        "backup",
+        "restored",
+        "passphrase-changed",
+        "rotation-begun",
+        "rotation-prepared",
+        "rotation-distributed",
+        "rotation-activated",
+        "rotation-retired",
+        "rotation-undone",
+        "bundle-installed",
+    }
+)
 _BEGINNING = b'{"seq":'
 _CLOCK_TOLERANCE = timedelta(minutes=15)
 """Between reading the clock and writing the line lie a lock that is waited for and a person who thinks."""
@@ -41,19 +66,34 @@ class Entry:
     sha256: str
 
 
-class Ledger:
-    """The lines of one audit file, verified; a caller that appends holds the authority's lock."""
+@dataclass(frozen=True, slots=True)
+class Place:
+    """How far an audit was read: its `seq`-th line lies between two offsets, and hashes to `head`."""
 
-    def __init__(self, path: Path) -> None:
-        """Read nothing yet; `refresh` does."""
+    seq: int = 0
+    start: int = 0
+    end: int = 0
+    head: str = NO_HASH
+    at: datetime | None = None
+
+
+class Ledger:
+    """The lines of one audit file, verified; a caller that appends holds the authority's lock.
+
+    place: how far it was read; setting it goes on from a place that was reached before.
+    entries: the lines that `refresh` read, for whoever wants them all in memory.
+    """
+
+    def __init__(self, path: Path, place: Place = Place()) -> None:
+        """Read nothing yet; `refresh` does, or `read_on`."""
         self.path = path
+        self.place = place
         self.entries: list[Entry] = []
-        self._size = 0
 
     @property
     def head(self) -> str:
         """The hash of the last line: whoever keeps it notices an older audit put in its place."""
-        return self.entries[-1].sha256 if self.entries else NO_HASH
+        return self.place.head
 
     @staticmethod
     def create(path: Path) -> "Ledger":
@@ -74,19 +114,55 @@ class Ledger:
         Raises:
             Damaged: a line was changed, taken out or put in, or the file is gone or shorter than before.
         """
+        rest = b""
+        for item in self.read_on():
+            if isinstance(item, bytes):
+                rest = item
+            else:
+                self.entries.append(item)
+        return rest
+
+    def read_on(self) -> Iterator[Entry | bytes]:
+        """Each line that was written since, verified, and at the end what stands after the last newline.
+
+        Raises:
+            Damaged: as `refresh`.
+        """
         try:
             with self.path.open("rb") as file:
-                if file.seek(0, os.SEEK_END) < self._size:
+                if file.seek(0, os.SEEK_END) < self.place.end:
                     raise _damaged(self.path, "it is shorter than it was")
-                file.seek(self._size)
-                fresh = file.read()
+                file.seek(self.place.end)
+                for line in file:
+                    if not line.endswith(b"\n"):
+                        yield line
+                        return
+                    yield self._taken(line[:-1])
         except OSError as error:
             raise _damaged(self.path, error.strerror or str(error)) from error
-        *lines, rest = fresh.split(b"\n")
-        for line in lines:
-            self.entries.append(self._verified(line))
-            self._size += len(line) + 1
-        return rest
+
+    def size(self) -> int:
+        """Of the file, in bytes.
+
+        Raises:
+            Damaged: it is gone.
+        """
+        try:
+            return self.path.stat().st_size
+        except OSError as error:
+            raise _damaged(self.path, error.strerror or str(error)) from error
+
+    def holds(self, place: Place) -> bool:
+        """Whether the file has that very line there; False where another file was put in its place."""
+        if place.seq == 0:
+            return place == Place()
+        try:
+            with self.path.open("rb") as file:
+                file.seek(place.start)
+                line = file.read(place.end - place.start)
+        except OSError as error:
+            raise _damaged(self.path, error.strerror or str(error)) from error
+        return line.endswith(b"\n") and hashlib.sha256(line[:-1]).hexdigest() == place.head
 
     def recover(self, *, now: datetime) -> None:
         """With the lock held: refresh, and mend a last line that a crash left without its end.
@@ -97,43 +173,61 @@ class Ledger:
         Raises:
             Damaged: as `refresh`, or what stands there is no part of a line of ours.
         """
-        rest = self.refresh()
-        if not rest:
-            return
+        if rest := self.refresh():
+            self.mend(rest, now=now)
+            self.refresh()
+
+    def mend(self, rest: bytes, *, now: datetime) -> None:
+        """With the lock held: end or cut the `rest` that the last reading found; the file is then to be read on.
+
+        Raises:
+            Damaged: it is no part of a line of ours.
+        """
         if rest[: len(_BEGINNING)] != _BEGINNING[: len(rest)]:
-            raise _damaged(
-                self.path, f"after line {len(self.entries)} stands something that is no line of ours"
-            )
+            raise _damaged(self.path, f"after line {self.place.seq} stands something that is no line of ours")
         if _is_json(rest):
             self._verified(rest)
             self._write(b"\n")
-            self.refresh()
             return
         self._cut()
-        self.append("recovered", now=now, actor="node-ca", body={"cut_bytes": len(rest)})
+        self.write([("recovered", {"cut_bytes": len(rest)})], now=now, actor="node-ca")
 
     def append(self, kind: str, *, now: datetime, actor: str, body: Mapping[str, Any]) -> Entry:
-        """Write one line and wait until it is on the disk.
+        """Write one line, wait until it is on the disk, and read it back.
+
+        Raises:
+            Refused, Damaged: as `write`.
+        """
+        self.refresh()
+        self.write([(kind, body)], now=now, actor=actor)
+        self.refresh()
+        return self.entries[-1]
+
+    def write(self, lines: Sequence[tuple[str, Mapping[str, Any]]], *, now: datetime, actor: str) -> None:
+        """Write lines (kind and body) at once, and wait until they are on the disk; they are read on next.
 
         Raises:
             Refused: the clock stands well before the last line.
-            Damaged: it could not be written; the file is then as it was before.
+            Damaged: they could not be written; the file is then as it was before.
         """
-        if kind not in KINDS:
-            raise ValueError(f"{kind!r} is not a kind of line")
-        if self.refresh():
+        if unknown := {kind for kind, _ in lines} - KINDS:
+            raise ValueError(f"{sorted(unknown)} is not a kind of line")
+        if self.size() != self.place.end:
             raise ValueError("append without recover")
-        if self.entries and now < self.entries[-1].at - _CLOCK_TOLERANCE:
+        last = self.place.at
+        if last is not None and now < last - _CLOCK_TOLERANCE:
             raise Refused(
                 "nothing was recorded, so nothing was done",
                 why=f"this host's clock says {timestamp(now)}, before the audit's last line "
-                f"({timestamp(self.entries[-1].at)})",
+                f"({timestamp(last)})",
                 next_step="set the clock of this host",
             )
-        line = _line(len(self.entries) + 1, self.head, kind, now=now, actor=actor, body=body)
-        self._write(line + b"\n")
-        self.refresh()
-        return self.entries[-1]
+        head, data = self.head, bytearray()
+        for seq, (kind, body) in enumerate(lines, self.place.seq + 1):
+            line = line_of(seq, head, kind, now=now, actor=actor, body=body)
+            head = hashlib.sha256(line).hexdigest()
+            data += line + b"\n"
+        self._write(bytes(data))
 
     def _write(self, data: bytes) -> None:
         try:
@@ -150,7 +244,8 @@ class Ledger:
                 os.close(descriptor)
         except OSError as error:
             if len(data) > 1:
-                self._cut()
+                with contextlib.suppress(OSError):  # what cannot be cut now is mended by the next run
+                    self._cut()
             raise Damaged(
                 "nothing was recorded, so nothing was done",
                 why=f"{self.path} could not be written: {error.strerror or error}",
@@ -161,19 +256,24 @@ class Ledger:
         """Take away what stands after the last verified line."""
         descriptor = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
         try:
-            os.ftruncate(descriptor, self._size)
+            os.ftruncate(descriptor, self.place.end)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
 
+    def _taken(self, line: bytes) -> Entry:
+        entry = self._verified(line)
+        start = self.place.end
+        self.place = Place(entry.seq, start, start + len(line) + 1, entry.sha256, entry.at)
+        return entry
+
     def _verified(self, line: bytes) -> Entry:
-        seq = len(self.entries) + 1
+        seq = self.place.seq + 1
         try:
             read = json.loads(line)
-            at = datetime.strptime(read["at"], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
             entry = Entry(
                 seq=read["seq"],
-                at=at,
+                at=moment(read["at"]),
                 kind=read["kind"],
                 actor=read["actor"],
                 body=read["body"],
@@ -192,9 +292,20 @@ class Ledger:
         return entry
 
 
-def _line(seq: int, previous: str, kind: str, *, now: datetime, actor: str, body: Mapping[str, Any]) -> bytes:
+def line_of(
+    seq: int, previous: str, kind: str, *, now: datetime, actor: str, body: Mapping[str, Any]
+) -> bytes:
+    """One line as the file has it, without its newline."""
     line = {"seq": seq, "prev": previous, "at": timestamp(now), "kind": kind, "actor": actor, "body": body}
     return json.dumps(line, ensure_ascii=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def moment(text: str) -> datetime:
+    """The one form that `timestamp` writes; strptime takes four times as long."""
+    moment = datetime.fromisoformat(text)
+    if len(text) != len("2026-11-30T12:00:00Z") or moment.tzinfo is not UTC:
+        raise ValueError(text)
+    return moment
 
 
 def _is_json(text: bytes) -> bool:

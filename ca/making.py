@@ -4,35 +4,70 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec
 
+from ca.custody import InFile, NewKey
 from ca.judge import judge_authority
+from ca.keys import generate
 from ca.keystore import Kdf, write_key
+from ca.kinds import KeyType
 from ca.layout import ROOT_CERTIFICATE, ROOT_KEY, Layout
 from ca.ledger import Ledger
-from ca.policy import Policy
-from ca.profile import BACKDATE, MAX_COMMON_NAME, fingerprint, issuing, pem, root
-from ca.signer import KeySigner, sign_certificate
+from ca.policy import Policy, minimal
+from ca.profile import (
+    BACKDATE,
+    ISSUING_LIFETIME,
+    MAX_COMMON_NAME,
+    ROOT_LIFETIME,
+    fingerprint,
+    issuing,
+    pem,
+    root,
+)
+from ca.signer import KeySigner, Signer, sign_certificate
 from inventory.document import dump, load, loads
 from inventory.errors import BadFile, BadInput, Refused
 from inventory.files import sync_folder, write_whole
 
 DEFAULT_ORGANISATION = "Muster"
-_TAKEN_AWAY = (ROOT_KEY, ROOT_CERTIFICATE)
+_ROOT_PARTS = (ROOT_KEY, ROOT_CERTIFICATE)
+_CARRIED = {
+    "ticket_signers": "one line for each infra operator, see ssh-keygen(1), ALLOWED SIGNERS",
+    "ticket_revoked_keys": "public keys, or what ssh-keygen -k writes",
+}
+"""Files that a policy names and that come along with it, and what each is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What an authority is to be.
+
+    policy_file: None: a minimal policy is written for `trust_domain`; both: they must agree.
+    organisation: stands in the authority's own names. root_out: where the root's key goes.
+    """
+
+    policy_file: Path | None = None
+    trust_domain: str | None = None
+    organisation: str = DEFAULT_ORGANISATION
+    root_key: KeyType = KeyType.P384
+    issuing_key: KeyType = KeyType.P256
+    root_lifetime: timedelta = ROOT_LIFETIME
+    issuing_lifetime: timedelta = ISSUING_LIFETIME
+    root_out: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
     """The two passphrases of a new authority, and how strongly they are stretched."""
 
-    issuing: bytes
-    root: bytes
+    issuing: bytes = field(repr=False)
+    root: bytes = field(repr=False)
     kdf: Kdf
 
     def __repr__(self) -> str:
@@ -41,51 +76,90 @@ class Secrets:
 
 def make_authority(
     ca_dir: Path,
+    plan: Plan,
     *,
-    policy_file: Path,
     passphrases: Secrets,
-    organisation: str,
-    root_out: Path | None,
     actor: str,
     now: datetime,
+    new_key: NewKey | None = None,
     serials: Callable[[], int] = x509.random_serial_number,
 ) -> None:
     """Make root and issuing authority; `ca_dir` appears complete or not at all.
+
+    `new_key` is the issuing key where it is made already, in a token; else it is made here.
 
     Raises:
         Refused: `ca_dir`, or a root key in `root_out`, exists, or the disk did not take it.
         BadInput: a file of the policy cannot be read, or the organisation is no name.
     """
-    policy = look_before(ca_dir, policy_file=policy_file, root_out=root_out, organisation=organisation)
-    pair = _certify(policy, organisation=organisation, now=now, serials=serials)
+    policy = look_before(ca_dir, plan)
+    key = new_key or InFile.fresh(plan.issuing_key, passphrase=passphrases.issuing, kdf=passphrases.kdf)
+    pair = _certify(policy, plan, key.signer, now=now, serials=serials)
     judge_authority(pair.issuing, root=pair.root, now=now)
+    with built_whole(ca_dir) as (layout, strewn):
+        write_policy(layout, plan, policy)
+        write_whole(layout.root, pem(pair.root), mode=0o644)
+        write_whole(layout.issuing, pem(pair.issuing), mode=0o644)
+        key.keep(layout, pair.issuing)
+        _write_root_key(pair, plan.root_out or layout.take_away, passphrases)
+        if plan.root_out is not None:
+            strewn += [plan.root_out / name for name in _ROOT_PARTS]
+        place = (plan.root_out or Layout(ca_dir).take_away) / ROOT_KEY
+        begin_audit(
+            layout.audit,
+            policy,
+            root=pair.root,
+            issuing=pair.issuing,
+            root_key=str(place.absolute()),
+            actor=actor,
+            now=now,
+        )
+
+
+def begin_audit(
+    file: Path,
+    policy: Policy,
+    *,
+    root: x509.Certificate,
+    issuing: x509.Certificate,
+    root_key: str,
+    actor: str,
+    now: datetime,
+) -> None:
+    """The audit's first line; `root_key` is where the root's key was written to, empty where it is not ours."""
+    body = {
+        "trust_domain": policy.trust_domain,
+        "root_sha256": fingerprint(root),
+        "issuing_sha256": fingerprint(issuing),
+        "root_key": root_key,
+    }
+    Ledger.create(file).append("init", now=now, actor=actor, body=body)
+
+
+@contextmanager
+def built_whole(ca_dir: Path) -> Iterator[tuple[Layout, list[Path]]]:
+    """A private folder to build in, which takes the place of `ca_dir` by one rename if all goes well.
+
+    Otherwise it is removed, and so is every file that was added to the list, which lies elsewhere.
+
+    Raises:
+        Refused: the disk did not take it, or `ca_dir` was made meanwhile.
+    """
     beside: Path | None = None
-    away: Path | None = None
+    strewn: list[Path] = []
     try:
         ca_dir.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         beside = Path(tempfile.mkdtemp(prefix=f".{ca_dir.name}.", dir=ca_dir.parent))
         layout = Layout(beside)
         for folder in (layout.issued, layout.receipts):
             folder.mkdir(mode=0o700)
-        write_whole(layout.policy, _carry_policy(policy_file, policy, beside).encode())
-        write_whole(layout.root, pem(pair.root), mode=0o644)
-        write_whole(layout.issuing, pem(pair.issuing), mode=0o644)
-        _write_keys(pair, layout.issuing_key, root_out or layout.take_away, passphrases)
-        away = root_out
-        body = {
-            "trust_domain": policy.trust_domain,
-            "root_sha256": fingerprint(pair.root),
-            "issuing_sha256": fingerprint(pair.issuing),
-            "root_key": str(((root_out or Layout(ca_dir).take_away) / ROOT_KEY).absolute()),
-        }
-        Ledger.create(layout.audit).append("init", now=now, actor=actor, body=body)
+        yield layout, strewn
         beside.rename(ca_dir)  # fails where another run has made one meanwhile (rename(2): not empty)
     except BaseException as error:
         if beside is not None and beside.exists():  # else the rename was done, and all of it stays
             shutil.rmtree(beside, ignore_errors=True)
-            if away is not None:
-                for name in _TAKEN_AWAY:
-                    (away / name).unlink(missing_ok=True)
+            for file in strewn:
+                file.unlink(missing_ok=True)
         if isinstance(error, OSError):
             raise Refused(
                 "no authority was made",
@@ -98,40 +172,41 @@ def make_authority(
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """A root and the authority below it, with their keys."""
+    """A root with its key, and the authority below it."""
 
     root: x509.Certificate
     root_key: KeySigner
     issuing: x509.Certificate
-    issuing_key: KeySigner
 
 
-def _certify(policy: Policy, *, organisation: str, now: datetime, serials: Callable[[], int]) -> _Pair:
+def _certify(
+    policy: Policy, plan: Plan, signer: Signer, *, now: datetime, serials: Callable[[], int]
+) -> _Pair:
     backdate = max(BACKDATE, timedelta(seconds=policy.max_clock_skew_s))
-    root_key = KeySigner(ec.generate_private_key(ec.SECP384R1()))
-    issuing_key = KeySigner(ec.generate_private_key(ec.SECP256R1()))
-    top = root(root_key.public_key, organisation=organisation, now=now, serial=serials(), backdate=backdate)
-    root_certificate = sign_certificate(top, root_key)
-    below = issuing(
-        issuing_key.public_key,
-        issuer=root_certificate,
-        policy=policy,
-        organisation=organisation,
+    root_key = KeySigner(generate(plan.root_key))
+    top = root(
+        root_key.public_key,
+        organisation=plan.organisation,
         now=now,
         serial=serials(),
         backdate=backdate,
+        lifetime=plan.root_lifetime,
     )
-    return _Pair(root_certificate, root_key, sign_certificate(below, root_key), issuing_key)
+    root_certificate = sign_certificate(top, root_key)
+    below = issuing(
+        signer.public_key,
+        issuer=root_certificate,
+        policy=policy,
+        organisation=plan.organisation,
+        now=now,
+        serial=serials(),
+        backdate=backdate,
+        lifetime=plan.issuing_lifetime,
+    )
+    return _Pair(root_certificate, root_key, sign_certificate(below, root_key))
 
 
-def _write_keys(pair: _Pair, issuing_file: Path, away: Path, passphrases: Secrets) -> None:
-    write_key(
-        issuing_file,
-        pair.issuing_key.key,
-        certificate=pair.issuing,
-        passphrase=passphrases.issuing,
-        kdf=passphrases.kdf,
-    )
+def _write_root_key(pair: _Pair, away: Path, passphrases: Secrets) -> None:
     away.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_whole(away / ROOT_CERTIFICATE, pem(pair.root), mode=0o644)
     write_key(
@@ -143,21 +218,22 @@ def _write_keys(pair: _Pair, issuing_file: Path, away: Path, passphrases: Secret
     )
 
 
-def look_before(ca_dir: Path, *, policy_file: Path, root_out: Path | None, organisation: str) -> Policy:
+def look_before(ca_dir: Path, plan: Plan) -> Policy:
     """Everything that can be refused before a passphrase is asked for; the checked policy comes back.
 
     Raises:
         Refused: `ca_dir`, or a root key in `root_out`, exists: nothing is overwritten, by no flag.
-        BadInput: a file of the policy cannot be read, or the organisation is no name.
+        BadInput: a file of the policy cannot be read, it contradicts the trust domain, or the organisation
+            is no name.
     """
-    policy = load(policy_file, Policy)
-    if not organisation.isprintable() or not 1 <= len(organisation.encode()) <= MAX_COMMON_NAME:
+    policy = _policy_of(plan)
+    if not plan.organisation.isprintable() or not 1 <= len(plan.organisation.encode()) <= MAX_COMMON_NAME:
         raise BadInput(
             "no authority was made",
             why=f"an organisation's name has 1 to {MAX_COMMON_NAME} octets, all printable",
             next_step="pass another --organisation",
         )
-    places = [ca_dir, *(root_out / name for name in _TAKEN_AWAY if root_out)]
+    places = [ca_dir, *(plan.root_out / name for name in _ROOT_PARTS if plan.root_out)]
     there = [place for place in places if _exists(place)]
     if there:
         raise Refused(
@@ -165,19 +241,40 @@ def look_before(ca_dir: Path, *, policy_file: Path, root_out: Path | None, organ
             why=f"{there[0]} exists, and nothing of an authority is ever overwritten",
             next_step="choose another place, or move that one away yourself",
         )
-    if policy.ticket_signers is not None:
-        _read_signers(policy.ticket_signers, policy_file)
+    for key in _CARRIED:
+        if (file := getattr(policy, key)) is not None and plan.policy_file is not None:
+            _read_named(file, key, plan.policy_file)
     return policy
 
 
-def _read_signers(file: Path, policy_file: Path) -> bytes:
+def _policy_of(plan: Plan) -> Policy:
+    if plan.policy_file is None:
+        if plan.trust_domain is None:
+            raise BadInput(
+                "no authority was made",
+                why="nothing says what it may certify",
+                next_step="pass --trust-domain DOMAIN for a minimal policy, or --policy FILE",
+            )
+        return loads(minimal(plan.trust_domain), Policy, name="the minimal policy", base=Path.cwd())
+    policy = load(plan.policy_file, Policy)
+    if plan.trust_domain not in (None, policy.trust_domain):
+        raise BadInput(
+            "no authority was made",
+            why=f"the trust domain is to be {plan.trust_domain}, but {plan.policy_file} says "
+            f"{policy.trust_domain}",
+            next_step="leave one of the two out, or make them agree",
+        )
+    return policy
+
+
+def _read_named(file: Path, key: str, policy_file: Path) -> bytes:
     try:
         return file.read_bytes()
     except OSError as error:
         raise BadInput(
             f"{file} cannot be read",
-            why=f"{error.strerror or error}; {policy_file} names it as ticket_signers",
-            next_step="make it (one line for each infra operator, see ssh-keygen(1), ALLOWED SIGNERS)",
+            why=f"{error.strerror or error}; {policy_file} names it as {key}",
+            next_step=f"make it ({_CARRIED[key]})",
         ) from error
 
 
@@ -185,20 +282,33 @@ def _exists(place: Path) -> bool:
     return place.is_symlink() or place.exists()
 
 
+def write_policy(layout: Layout, plan: Plan, policy: Policy) -> None:
+    """The policy's text, in the authority's folder."""
+    if plan.policy_file is not None:
+        text = _carry_policy(plan.policy_file, policy, layout.folder)
+    else:
+        text = minimal(policy.trust_domain)
+    write_whole(layout.policy, text.encode())
+
+
 def _carry_policy(policy_file: Path, policy: Policy, folder: Path) -> str:
     """The policy's text for the authority's folder, its comments kept where they can be.
 
-    The file of ticket signers comes along under its own name; the holder's SSH key stays where it is.
+    The files that say whose tickets count come along under their own names; the holder's SSH key stays
+    where it is.
     """
     text, anew, meant = policy_file.read_text(encoding="utf-8"), policy, policy
-    if policy.ticket_signers is not None:
-        name = policy.ticket_signers.name
-        if name in Layout(folder).taken_names:
-            name = f"ticket-signers-{name}"
-        write_whole(folder / name, _read_signers(policy.ticket_signers, policy_file))
-        text = _point(text, "ticket_signers", name)
-        anew = anew.model_copy(update={"ticket_signers": Path(name)})
-        meant = meant.model_copy(update={"ticket_signers": folder / name})
+    taken = set(Layout(folder).taken_names)
+    for key in _CARRIED:
+        file: Path | None = getattr(policy, key)
+        if file is None:
+            continue
+        name = f"{key.replace('_', '-')}-{file.name}" if file.name in taken else file.name
+        taken.add(name)
+        write_whole(folder / name, _read_named(file, key, policy_file))
+        text = _point(text, key, name)
+        anew = anew.model_copy(update={key: Path(name)})
+        meant = meant.model_copy(update={key: folder / name})
     if policy.ssh is not None:
         key_file = policy.ssh.key_file.absolute()
         text = _point(text, "key_file", str(key_file))

@@ -10,6 +10,8 @@ from typing import BinaryIO
 from inventory.errors import BadInput, Refused
 
 MAX_BYTES = 1024
+ENOUGH = 16
+"""Characters below which a new passphrase is called short; a key file can be copied, and tried for years."""
 TERMINAL = Path("/dev/tty")
 
 
@@ -19,12 +21,14 @@ def read_passphrase(
     what: str,
     twice: bool = False,
     no_input: bool = False,
+    option: str = "--passphrase-file",
     stdin: BinaryIO | None = None,
     terminal: Path = TERMINAL,
 ) -> bytes:
     """The passphrase of `what`: from `file` (`-` is standard input), else asked for on the terminal, hidden.
 
-    `twice` asks for it again, where a new one is chosen; `no_input` never asks.
+    `twice` asks for it again, where a new one is chosen; `no_input` never asks. A descriptor that a parent
+    has opened is the file /dev/fd/N. `option` is what names such a file.
 
     Raises:
         BadInput: there is none, it is empty or too long, the two do not agree, or there is no terminal.
@@ -38,7 +42,7 @@ def read_passphrase(
             why="there is no terminal to ask for it on"
             if not no_input
             else "--no-input forbids to ask for it",
-            next_step="pass --passphrase-file FILE (or - for standard input)",
+            next_step=f"pass {option} FILE (or - for standard input)",
         )
     first = _checked(getpass.getpass(f"passphrase of {what}: ").encode(), what)
     if twice and getpass.getpass("the same again: ").encode() != first:
@@ -48,6 +52,19 @@ def read_passphrase(
             next_step="run the command again",
         )
     return first
+
+
+def weakness(secret: bytes, *, what: str) -> str | None:
+    """What is to be said of a new passphrase that is easily guessed; None: nothing."""
+    characters = secret.decode("utf-8", "replace")
+    if len(characters) < ENOUGH:
+        return (
+            f"the passphrase of {what} has {len(characters)} characters; "
+            f"whoever copies the key file can try them all: take six random words, or at least {ENOUGH} characters"
+        )
+    if len(set(characters)) < ENOUGH // 3:
+        return f"the passphrase of {what} repeats {len(set(characters))} characters; take six random words"
+    return None
 
 
 def _from_file(file: Path, stdin: BinaryIO) -> bytes:

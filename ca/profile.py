@@ -3,20 +3,19 @@
 Time and serial numbers are passed in; what comes out is a builder that a signer completes.
 """
 
+import functools
 import hashlib
 import ipaddress
 from datetime import UTC, datetime, timedelta
 
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from ca.keys import PublicKey
 from ca.names import IPNetwork
 from ca.policy import NodeProfile, Policy
 from inventory.errors import Refused
-
-PublicKey = ec.EllipticCurvePublicKey
 
 ROOT_LIFETIME = timedelta(days=3650)
 ISSUING_LIFETIME = timedelta(days=1095)
@@ -33,15 +32,20 @@ NODE_PURPOSES = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUT
 
 
 def root(
-    key: PublicKey, *, organisation: str, now: datetime, serial: int, backdate: timedelta
+    key: PublicKey,
+    *,
+    organisation: str,
+    now: datetime,
+    serial: int,
+    backdate: timedelta,
+    lifetime: timedelta = ROOT_LIFETIME,
+    name: x509.Name | None = None,
 ) -> x509.CertificateBuilder:
-    """The self-signed root; it may have one level of authorities below it."""
+    """The self-signed root; it may have one level of authorities below it. None: a name of its own."""
     begin = whole_second(now) - backdate
-    name = _authority_name("Root", key, organisation)
+    name = name or _authority_name("Root", key, organisation)
     return (
-        _begin(
-            key, subject=name, issuer=name, not_before=begin, not_after=begin + ROOT_LIFETIME, serial=serial
-        )
+        _begin(key, subject=name, issuer=name, not_before=begin, not_after=begin + lifetime, serial=serial)
         .add_extension(x509.BasicConstraints(ca=True, path_length=1), critical=True)
         .add_extension(_usage(certificates=True), critical=True)
     )
@@ -56,11 +60,12 @@ def issuing(
     serial: int,
     organisation: str,
     backdate: timedelta,
+    lifetime: timedelta = ISSUING_LIFETIME,
 ) -> x509.CertificateBuilder:
     """The authority that signs nodes, constrained to the policy's domains and addresses."""
     begin = max(whole_second(now) - backdate, issuer.not_valid_before_utc)
-    end = min(begin + ISSUING_LIFETIME, issuer.not_valid_after_utc - timedelta(seconds=1))
-    name = _authority_name("Node CA", key, organisation)
+    end = min(begin + lifetime, issuer.not_valid_after_utc - timedelta(seconds=1))
+    name = issuing_name(key, organisation)
     return (
         _begin(key, subject=name, issuer=issuer.subject, not_before=begin, not_after=end, serial=serial)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -69,6 +74,26 @@ def issuing(
         .add_extension(constraints(policy), critical=True)
         .add_extension(_key_of(issuer), critical=False)
     )
+
+
+def crossed(
+    certificate: x509.Certificate, *, issuer: x509.Certificate, key: PublicKey, serial: int
+) -> x509.CertificateBuilder:
+    """What `certificate` says of its `key`, said by another issuer, for those who trust only that one."""
+    end = min(certificate.not_valid_after_utc, issuer.not_valid_after_utc - timedelta(seconds=1))
+    begin = max(certificate.not_valid_before_utc, issuer.not_valid_before_utc)
+    builder = _begin(
+        key,
+        subject=certificate.subject,
+        issuer=issuer.subject,
+        not_before=begin,
+        not_after=end,
+        serial=serial,
+    )
+    for extension in certificate.extensions:
+        if not isinstance(extension.value, x509.SubjectKeyIdentifier | x509.AuthorityKeyIdentifier):
+            builder = builder.add_extension(extension.value, critical=extension.critical)
+    return builder.add_extension(_key_of(issuer), critical=False)
 
 
 def node(
@@ -102,6 +127,26 @@ def node(
     )
 
 
+def issuing_request(
+    key: PublicKey, *, policy: Policy, organisation: str
+) -> x509.CertificateSigningRequestBuilder:
+    """What a root kept elsewhere is asked for: the same authority as `issuing` makes, but for its times."""
+    return (
+        x509.CertificateSigningRequestBuilder()
+        .subject_name(issuing_name(key, organisation))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(certificates=True), critical=True)
+        .add_extension(x509.ExtendedKeyUsage(NODE_PURPOSES), critical=False)
+        .add_extension(constraints(policy), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    )
+
+
+def issuing_name(key: PublicKey, organisation: str) -> x509.Name:
+    """The subject of an issuing authority."""
+    return _authority_name("Node CA", key, organisation)
+
+
 def node_validity(
     issuer: x509.Certificate, lifetime: timedelta, *, now: datetime, backdate: timedelta
 ) -> tuple[datetime, datetime]:
@@ -126,7 +171,7 @@ def node_validity(
             why=f"{lifetime.days} days would outlive the issuing authority, which ends in {left.days} days"
             if now < last
             else f"the issuing authority has expired ({timestamp(last)})",
-            next_step="make a new authority"
+            next_step="give the authority a successor: node-ca rotate"
             + (f", or set lifetime_days in its policy.yaml to {left.days} or less" if left.days else ""),
         )
     return max(now - backdate, first), now + lifetime
@@ -166,11 +211,11 @@ def whole_second(moment: datetime) -> datetime:
 
 def timestamp(moment: datetime) -> str:
     """As every time is written here: 2026-11-30T12:00:00Z."""
-    return whole_second(moment).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return f"{whole_second(moment).astimezone(UTC).isoformat()[:19]}Z"  # strftime takes four times as long
 
 
-def fingerprint(certificate: x509.Certificate) -> str:
-    """SHA-256 of the certificate's DER form, hex."""
+def fingerprint(certificate: x509.Certificate | x509.CertificateSigningRequest) -> str:
+    """SHA-256 of the DER form of a certificate, or of a request for one, hex."""
     return hashlib.sha256(certificate.public_bytes(Encoding.DER)).hexdigest()
 
 
@@ -179,6 +224,7 @@ def key_sha256(key: PublicKey) -> str:
     return hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).hexdigest()
 
 
+@functools.lru_cache(maxsize=16)
 def pem(certificate: x509.Certificate) -> bytes:
     """The certificate in PEM form, with its last newline."""
     return certificate.public_bytes(Encoding.PEM)

@@ -1,17 +1,14 @@
-"""What the audit's lines add up to: one record for each certificate, one use for each ticket (pure)."""
+"""What is known of one certificate and of one ticket (pure)."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from ca.ledger import Entry
+from ca.ledger import moment
 from ca.profile import timestamp
 from inventory.model import HostKey
-
-_BEGINNING = ("trust_domain", "root_sha256", "issuing_sha256", "root_key")
-"""What the first line says."""
 
 
 class Standing(StrEnum):
@@ -127,64 +124,6 @@ class Pinned:
         )
 
 
-class Book:
-    """The records and ticket uses that the lines read so far add up to."""
-
-    def __init__(self) -> None:
-        """Empty; `take` adds line by line."""
-        self.records: dict[str, Record] = {}
-        self.tickets: dict[str, TicketUse] = {}
-        self.beginning: Mapping[str, str] = {}
-        self._open: dict[str, None] = {}
-
-    def take(self, entry: Entry) -> None:
-        """Add one line.
-
-        Raises:
-            KeyError, TypeError, ValueError: the line lacks what its kind must say, or speaks of a
-                certificate that no line announced.
-        """
-        body = entry.body
-        match entry.kind:
-            case "init":
-                self.beginning = {key: str(body[key]) for key in _BEGINNING}
-            case "ticket-used":
-                use = TicketUse(body["node"], body["vm_uuid"], body["key_sha256"])
-                self.tickets.setdefault(body["ticket_id"], use)
-            case "intent":
-                self.records[body["serial"]] = _intended(entry)
-                self._open[body["serial"]] = None
-            case "issued":
-                self._change(entry, standing=Standing.ISSUED, fingerprint_sha256=body["fingerprint_sha256"])
-                for serial in body["replaces"]:
-                    why = f"superseded: replaced by {body['serial']}"
-                    self._end(serial, Standing.REVOKED, entry, why)
-            case "installed":
-                standing = self.records[body["serial"]].standing
-                if standing is Standing.ISSUED:
-                    standing = Standing.INSTALLED
-                self._change(entry, standing=standing, installed_at=entry.at)
-            case "failed" | "revoked":
-                self._end(body["serial"], Standing(entry.kind), entry, body["why"])
-
-    def open(self) -> tuple[Record, ...]:
-        """What was about to be signed and has no end yet."""
-        return tuple(self.records[serial] for serial in self._open)
-
-    def of_node(self, node: str) -> Iterator[Record]:
-        """The records of a node's name, oldest first."""
-        return (record for record in self.records.values() if record.node == node)
-
-    def _change(self, entry: Entry, **changes: Any) -> None:  # noqa: ANN401 - fields of Record
-        serial = entry.body["serial"]
-        self.records[serial] = replace(self.records[serial], **changes)
-        self._open.pop(serial, None)
-
-    def _end(self, serial: str, standing: Standing, entry: Entry, why: str) -> None:
-        self.records[serial] = replace(self.records[serial], standing=standing, ended_at=entry.at, why=why)
-        self._open.pop(serial, None)
-
-
 def intent(record: Record) -> dict[str, Any]:
     """The body of the line that announces a certificate."""
     return {
@@ -204,27 +143,32 @@ def intent(record: Record) -> dict[str, Any]:
     }
 
 
-def _intended(entry: Entry) -> Record:
-    body = entry.body
+def issued(serial: str, fingerprint_sha256: str, replaces: Sequence[str]) -> dict[str, Any]:
+    """The body of the line that says that a certificate was signed and stored."""
+    return {"serial": serial, "fingerprint_sha256": fingerprint_sha256, "replaces": list(replaces)}
+
+
+def recorded(body: Mapping[str, Any], *, actor: str, at: datetime, **since: Any) -> Record:  # noqa: ANN401 - fields of Record
+    """The record that the body of an `intent` line begins, and what became of it since.
+
+    Raises:
+        KeyError, TypeError, ValueError: the body lacks what it must say.
+    """
     return Record(
         serial=body["serial"],
         node=body["node"],
         vm_uuid=body["vm_uuid"],
-        standing=Standing.OPEN,
         names=tuple(body["names"]),
         addresses=tuple(body["addresses"]),
         spiffe_id=body["spiffe_id"],
-        not_before=_moment(body["not_before"]),
-        not_after=_moment(body["not_after"]),
+        not_before=moment(body["not_before"]),
+        not_after=moment(body["not_after"]),
         key_sha256=body["key_sha256"],
-        actor=entry.actor,
-        at=entry.at,
+        actor=actor,
+        at=at,
         ticket_id=body["ticket_id"],
         host_keys=tuple(HostKey.from_line(line) for line in body["host_keys"]),
         machine_id=body["machine_id"],
         pin=body["pin"],
+        **since,
     )
-
-
-def _moment(text: str) -> datetime:
-    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)

@@ -1,14 +1,16 @@
 """A certificate request: only its key, and the proof that its sender holds it, are taken."""
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric import ec
 
-from ca.profile import PublicKey, key_sha256
+from ca.keys import PublicKey, is_ours, kind_of
+from ca.kinds import KeyType
+from ca.profile import key_sha256
 from inventory.errors import BadInput, Refused
 
 MAX_BYTES = 16 * 1024
@@ -23,14 +25,14 @@ class NodeKey:
     sha256: str
 
 
-def read_request(pem: bytes) -> NodeKey:
+def read_request(pem: bytes, *, allowed: Sequence[KeyType] = (KeyType.P256, KeyType.P384)) -> NodeKey:
     """The key of a PKCS#10 request in PEM form (RFC 2986); names and extensions in it are not looked at.
 
     What a request asks for beside its key has overruled profiles elsewhere (cloudflare/cfssl#1436).
 
     Raises:
         BadInput: it is not one request of at most 16 KiB.
-        Refused: its signature does not prove possession, or its key is not on P-256 or P-384.
+        Refused: its signature does not prove possession, or its key is of no `allowed` kind.
     """
     if len(pem) > MAX_BYTES or pem.count(_BEGIN) != 1:
         raise _bad(f"it must be one PEM block, of at most {MAX_BYTES} bytes in all")
@@ -42,13 +44,13 @@ def read_request(pem: bytes) -> NodeKey:
         raise _bad(
             f"it cannot be read: {str(error).splitlines()[0] if str(error) else 'unknown form'}"
         ) from error
-    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(
-        key.curve, ec.SECP256R1 | ec.SECP384R1
-    ):
+    if not is_ours(key) or kind_of(key) not in allowed:
+        *others, last = (kind.spelling for kind in allowed)
         raise Refused(
             "the certificate request is refused",
-            why="its key is not an EC key on P-256 or P-384",
-            next_step="make the key with: openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256",
+            why=f"its key is not one on {', '.join(others)}{' or ' if others else ''}{last}",
+            next_step="make the key with: openssl genpkey -algorithm "
+            + ("EC -pkeyopt ec_paramgen_curve:P-256" if KeyType.P256 in allowed else allowed[0].spelling),
         )
     if not proven:
         raise Refused(

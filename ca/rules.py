@@ -1,6 +1,6 @@
 """Who may have a name, a key and a ticket, in the light of everything that was certified before (pure)."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -73,13 +73,12 @@ def replaced_by(
     return tuple(record.serial for record in held)
 
 
-def is_first_use(tickets: Mapping[str, TicketUse], ticket_id: str, machine: Machine) -> bool:
-    """Whether the ticket is fresh; False where it was used by this very key, which may go on.
+def is_first_use(used: TicketUse | None, ticket_id: str, machine: Machine) -> bool:
+    """Whether the ticket is fresh; False where it was `used` by this very key, which may go on.
 
     Raises:
         Refused: it was used for another node, machine or key.
     """
-    used = tickets.get(ticket_id)
     if used is not None and used != machine.use:
         raise Refused(
             f"ticket {ticket_id} is refused",
@@ -89,6 +88,20 @@ def is_first_use(tickets: Mapping[str, TicketUse], ticket_id: str, machine: Mach
             next_step=f"ask infra for a new one: provision-node {machine.node} --reissue-ticket",
         )
     return used is None
+
+
+def refuse_void(by: str | None, ticket_id: str, node: str) -> None:
+    """A ticket that a later one, seen `by` this authority, made void.
+
+    Raises:
+        Refused: there is such a later one.
+    """
+    if by is not None:
+        raise Refused(
+            f"ticket {ticket_id} is refused",
+            why=f"ticket {by} was issued in its place and has been used since",
+            next_step=f"use that one, or ask infra for a new one: provision-node {node} --reissue-ticket",
+        )
 
 
 def _shared(record: Record, machine: Machine) -> Iterator[str]:

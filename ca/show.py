@@ -1,16 +1,17 @@
 """How node-ca shows an authority and its certificates, to people and as JSON."""
 
-from collections import Counter
+import os
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from ca.authority import Authority
+from ca.health import Severity
 from ca.issue import Issued
-from ca.layout import ROOT_KEY
 from ca.profile import fingerprint, timestamp
 from ca.record import Record
+from ca.status import Examination
 from inventory.console import Console
 from inventory.errors import BadInput, Refused
 from inventory.files import write_whole
@@ -43,10 +44,27 @@ def record_rows(records: Sequence[Record], authority: Authority, now: datetime) 
             yield "file", str(authority.layout.issued / f"{record.serial}.pem")
 
 
-def status(authority: Authority, now: datetime) -> dict[str, Any]:
-    """How an authority stands, as --json shows it."""
+CHECKS = ("check", "severity", "found", "next")
+
+
+def check_rows(found: Examination) -> list[tuple[str, ...]]:
+    """Each check of `node-ca status`, under CHECKS."""
+    return [(check.name, str(check.severity), check.text, check.next_step or "-") for check in found.checks]
+
+
+def status(found: Examination, now: datetime) -> dict[str, Any]:
+    """What `node-ca status` found, as --json shows it."""
+    checks = {
+        "ca_dir": str(found.folder),
+        "ok": found.worst is not Severity.CRITICAL,
+        "worst": str(found.worst),
+        "checks": [check.to_json() for check in found.checks],
+    }
+    authority = found.authority
+    if authority is None:
+        return checks
     return {
-        "ca_dir": str(authority.layout.folder),
+        **checks,
         "trust_domain": authority.policy.trust_domain,
         "fingerprint_sha256": authority.fingerprint_sha256,
         "root": {"not_after": timestamp(authority.root.not_valid_after_utc)},
@@ -55,57 +73,11 @@ def status(authority: Authority, now: datetime) -> dict[str, Any]:
             "fingerprint_sha256": fingerprint(authority.issuing),
             "not_after": timestamp(authority.issuing.not_valid_after_utc),
         },
-        "certificates": dict(sorted(Counter(record.state(now) for record in authority.records()).items())),
+        "certificates": authority.count(now),
         "open": [record.serial for record in authority.open_intents],
         "audit": {"head": authority.head, "entries": authority.entries},
         "warnings": list(authority.warnings(now)),
     }
-
-
-def status_rows(authority: Authority, now: datetime) -> Iterator[tuple[str, str]]:
-    """How an authority stands, under FIELDS."""
-    said = status(authority, now)
-    yield "folder", said["ca_dir"]
-    yield "trust domain", said["trust_domain"]
-    yield "root SHA-256", said["fingerprint_sha256"]
-    yield "root ends", said["root"]["not_after"]
-    yield "issuing authority", said["issuing"]["subject"]
-    yield "issuing ends", said["issuing"]["not_after"]
-    counts = [f"{count} {state}" for state, count in said["certificates"].items()]
-    yield "certificates", ", ".join(counts) or "none"
-    for record in authority.open_intents:
-        yield "announced, not issued", f"{record.serial} for {record.node} since {timestamp(record.at)}"
-    yield "audit", f"{said['audit']['entries']} lines"
-    yield "audit head", said["audit"]["head"]
-
-
-def made(authority: Authority, now: datetime) -> dict[str, Any]:
-    """A new authority, as --json shows it."""
-    return {
-        "ca_dir": str(authority.layout.folder),
-        "policy": str(authority.layout.policy),
-        "root_key": str(authority.root_key),
-        "fingerprint_sha256": authority.fingerprint_sha256,
-        "not_after": timestamp(authority.issuing.not_valid_after_utc),
-        "warnings": list(authority.warnings(now)),
-    }
-
-
-def tell_made(console: Console, authority: Authority) -> None:
-    """A new authority, as people read it."""
-    console.table(
-        FIELDS,
-        [
-            ("root SHA-256", authority.fingerprint_sha256),
-            ("folder", str(authority.layout.folder)),
-            ("policy", str(authority.layout.policy)),
-            ("root key", str(authority.root_key)),
-        ],
-    )
-    console.say(
-        f"the authority is made; take {authority.root_key.parent} away to a safe place now, "
-        f"for {ROOT_KEY} there is not needed from day to day"
-    )
 
 
 def grant(record: Record) -> dict[str, Any]:
@@ -134,27 +106,37 @@ def refuse_to_overwrite(out: Path | None) -> None:
 
     Raises:
         Refused: cert.pem or bundle.pem is in `out`.
-        BadInput: `out` is not a folder, and cannot become one.
+        BadInput: `out` is not a folder that can be written to, and cannot become one.
     """
     if out is None:
         return
     for name in ("cert.pem", "bundle.pem"):
-        if (out / name).exists():
+        if (out / name).is_symlink() or (out / name).exists():
             raise Refused(
                 "nothing was signed",
                 why=f"{out / name} exists",
                 next_step="choose another --out, or move that file away",
             )
-    if out.exists() and not out.is_dir():
-        raise BadInput("nothing was signed", why=f"{out} is not a folder", next_step="choose another --out")
+    there = next(place for place in (out.absolute(), *out.absolute().parents) if place.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        why = f"{there} is not a folder that you can write to"
+        raise BadInput("nothing was signed", why=why, next_step="choose another --out")
 
 
 def hand_over(console: Console, issued: Issued, authority: Authority, out: Path | None) -> None:
     """A certificate leaves: into `out`, or its chain to stdout."""
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        write_whole(out / "cert.pem", issued.chain_pem, mode=0o644)
-        write_whole(out / "bundle.pem", authority.bundle_pem, mode=0o644)
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            write_whole(out / "cert.pem", issued.chain_pem, mode=0o644)
+            write_whole(out / "bundle.pem", authority.bundle_pem, mode=0o644)
+        except OSError as error:
+            kept = authority.layout.issued / f"{issued.serial}.pem"
+            raise Refused(
+                f"certificate {issued.serial} was issued, but not handed over",
+                why=f"{out}: {error.strerror or error}",
+                next_step=f"take it from {kept}, and the root from {authority.layout.root}",
+            ) from error
         console.data(issued.serial)
         console.say(f"{out / 'cert.pem'} holds leaf and issuing authority, {out / 'bundle.pem'} the root")
     else:

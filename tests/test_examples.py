@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
+from ca.ceremony import Ceremony
 from ca.policy import Policy
 from inventory.agent_config import AgentConfig
 from inventory.document import Model, load, loads
@@ -17,6 +18,8 @@ from provision.spec import Site
 EXAMPLES = Path(__file__).parents[1] / "examples"
 MODELS: dict[str, type[Model]] = {
     "agent.yaml": AgentConfig,
+    "ceremony.yaml": Ceremony,
+    "ceremony-token.yaml": Ceremony,
     "policy.yaml": Policy,
     "server.yaml": ServerConfig,
     "site.yaml": Site,
@@ -67,7 +70,9 @@ IDS = [f"{file}:{'.'.join(map(str, path))}" for file, path in CASES]
 
 
 def test_no_example_is_without_a_model_and_none_is_absent() -> None:
-    assert {file.name for file in EXAMPLES.iterdir()} == set(MODELS)
+    cloud_inits = {"user-data.yaml"}
+
+    assert {file.name for file in EXAMPLES.iterdir()} == {*MODELS, *cloud_inits}
 
 
 @pytest.mark.parametrize("file", MODELS)

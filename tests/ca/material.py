@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from ca.authority import Authority, Issued
+from ca.keys import PublicKey
 from ca.keystore import Kdf
 from ca.policy import Policy
 from ca.signer import KeySigner, Signer
@@ -118,7 +119,7 @@ class BrokenToken:
         self.fails = fails
 
     @property
-    def public_key(self) -> ec.EllipticCurvePublicKey:
+    def public_key(self) -> PublicKey:
         return self.right.public_key
 
     def sign(self, data: bytes) -> bytes:

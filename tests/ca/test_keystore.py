@@ -5,7 +5,9 @@ import json
 import os
 import stat
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -15,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ca.keystore import DEFAULT_KDF, KDF_FLOOR, Kdf, read_key, seal, unseal, write_key
-from ca.profile import BACKDATE, root
+from ca.profile import BACKDATE, fingerprint, root
 from ca.signer import KeySigner, sign_certificate
 from inventory.errors import BadInput, Damaged, MusterError, Refused
 from tests.ca.material import CHEAP, NOW, PASSPHRASE
@@ -38,6 +40,15 @@ def opened(data: bytes, *, passphrase: bytes = PASSPHRASE, floor: Kdf = CHEAP) -
 
 
 GONE = object()
+
+
+def _places(head: dict[str, Any], before: str = "") -> Iterator[str]:
+    """The dotted name of every field."""
+    for key, value in head.items():
+        if isinstance(value, dict):
+            yield from _places(value, f"{before}{key}.")
+        else:
+            yield f"{before}{key}"
 
 
 def changed(key: str, value: object) -> bytes:
@@ -102,8 +113,11 @@ def test_an_empty_passphrase_encrypts_nothing() -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
+        ("kdf.memory_kib", 128),
         ("kdf.iterations", 2),
         ("kdf.lanes", 2),
+        ("kdf.more", 1),
+        ("cipher.more", 1),
         ("kdf.salt", "A" * 22 + "=="),
         ("cipher.nonce", "A" * 16),
         ("note", "more"),
@@ -214,3 +228,23 @@ def test_another_users_key_file_is_refused(key_file: Path) -> None:
 
     with pytest.raises(Refused, match="another user"):
         read(key_file)
+
+
+def test_the_certificates_fingerprint_is_sealed_with_the_key() -> None:
+    # The same key in a certificate made anew: the envelope is opened up to the cipher, which then refuses.
+    anew = certificate_of(KEY)
+    moved = changed("certificate_sha256", fingerprint(anew))
+
+    with pytest.raises(BadInput, match="or the file was changed"):
+        unseal(moved, certificate=anew, passphrase=PASSPHRASE, floor=CHEAP, name="key.json")
+
+
+@pytest.mark.parametrize("place", [*_places(json.loads(SEALED))])
+def test_every_field_of_the_envelope_is_judged_or_sealed(place: str) -> None:
+    value = json.loads(SEALED)
+    for part in place.split("."):
+        value = value[part]
+    other = value + 1 if isinstance(value, int) else value[:-4] + ("AAA=" if value[-4:] != "AAA=" else "BBB=")
+
+    with pytest.raises((BadInput, Damaged)):
+        opened(changed(place, other))

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from ca.authority import Authority
-from ca.keystore import check_private, read_key
+from ca.keys import generate
+from ca.keystore import check_private, read_key, write_key
+from ca.kinds import KeyType
 from ca.layout import ROOT_KEY
-from ca.making import Secrets, make_authority
+from ca.making import Plan, Secrets, make_authority
 from ca.policy import Policy
 from inventory.document import load
 from inventory.errors import BadInput, Damaged, Refused
@@ -116,10 +118,8 @@ def test_of_two_that_make_an_authority_at_once_the_later_is_refused(tmp_path: Pa
     with pytest.raises(Refused, match="no authority was made"):
         make_authority(
             tmp_path / "ca",
-            policy_file=tmp_path / "policy.yaml",
+            Plan(policy_file=tmp_path / "policy.yaml", organisation="Lab", root_out=tmp_path / "usb"),
             passphrases=Secrets(PASSPHRASE, PASSPHRASE, CHEAP),
-            organisation="Lab",
-            root_out=tmp_path / "usb",
             actor="tester",
             now=NOW,
             serials=meanwhile,
@@ -148,6 +148,7 @@ def test_the_policy_comes_along_with_its_comments_and_its_files(tmp_path: Path) 
     source.mkdir()
     shutil.copy(EXAMPLE, source)
     (source / "allowed_signers").write_text("infra@lab.example ssh-ed25519 AAAA\n")
+    (source / "revoked_keys").write_text("ssh-ed25519 BBBB\n")
     (source / "id_holder").write_text("not copied")
 
     Authority.create(
@@ -158,11 +159,14 @@ def test_the_policy_comes_along_with_its_comments_and_its_files(tmp_path: Path) 
     found = load(tmp_path / "ca" / "policy.yaml", Policy)
     assert found.ticket_signers == tmp_path / "ca" / "allowed_signers"
     assert found.ticket_signers.read_text() == "infra@lab.example ssh-ed25519 AAAA\n"
+    assert found.ticket_revoked_keys == tmp_path / "ca" / "revoked_keys"
+    assert found.ticket_revoked_keys.read_text() == "ssh-ed25519 BBBB\n"
     assert found.ssh is not None
     assert found.ssh.key_file == source / "id_holder"
     assert not (tmp_path / "ca" / "id_holder").exists()
     assert "# OpenSSH format; without it there is no onboarding" in text
-    same = load(EXAMPLE, Policy).model_copy(update={"ticket_signers": found.ticket_signers, "ssh": found.ssh})
+    moved = {key: getattr(found, key) for key in ("ticket_signers", "ticket_revoked_keys", "ssh")}
+    same = load(EXAMPLE, Policy).model_copy(update=moved)
     assert found == same
 
 
@@ -275,3 +279,50 @@ def test_a_policy_that_became_wider_is_told_and_grants_no_more(authority: Author
     with pytest.raises(Refused, match="outside the authority's own domains"):
         issue(wide)
     assert kinds(wide) == ["init"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"addresses": ["10.0.0.0/8"]}, "10.0.0.0/8 lies outside the authority's own address ranges"),
+        ({"addresses": ["10.0.0.0/15"]}, "10.0.0.0/15 lies outside"),
+        ({"addresses": ["fd00::/64"]}, "fd00::/64 lies outside"),
+        ({"names": ["{node}.lab.example"]}, "n.lab.example lies outside the authority's own domains"),
+        ({"names": ["{node}.xnodes.lab.example"]}, "n.xnodes.lab.example lies outside"),
+    ],
+)
+def test_each_way_in_which_a_policy_is_too_wide_is_named_when_it_is_opened_and_refused_when_it_is_used(
+    authority: Authority, changes: dict[str, list[str]], said: str
+) -> None:
+    authority.layout.policy.write_text(policy_text(**changes))
+
+    wide = reopened(authority)
+
+    assert any(f"policy.yaml is wider than this authority: {said}" in text for text in wide.warnings(NOW))
+    beyond = {"10.0.0.0/8": "10.9.0.1", "10.0.0.0/15": "10.1.0.1", "fd00::/64": "fd00::1"}
+    with pytest.raises(Refused) as caught:
+        issue(wide, address=beyond.get(changes.get("addresses", [""])[0]))
+    assert "the policy became wider than the authority" in caught.value.next_step
+    assert kinds(wide) == ["init"]
+
+
+def test_a_narrower_policy_is_no_cause_for_a_word(authority: Authority) -> None:
+    shutil.rmtree(authority.layout.take_away)
+    authority.layout.policy.write_text(
+        policy_text(
+            addresses=["10.0.7.0/24"], names=["{node}.a.nodes.lab.example", "{node}.nodes.lab.example"]
+        )
+    )
+
+    assert [text for text in reopened(authority).warnings(NOW) if "wider" in text] == []
+
+
+def test_a_key_that_does_not_match_its_certificate_is_refused_with_its_mend(authority: Authority) -> None:
+    other = generate(KeyType.P256)
+    layout = authority.layout
+    layout.issuing_key.unlink()
+    write_key(layout.issuing_key, other, certificate=authority.issuing, passphrase=PASSPHRASE, kdf=CHEAP)
+
+    with pytest.raises(Damaged, match="does not match the certificate") as caught:
+        reopened(authority).unlock(PASSPHRASE)
+    assert "restore" in caught.value.next_step

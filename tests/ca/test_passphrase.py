@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from ca.passphrase import read_passphrase
+from ca.passphrase import read_passphrase, weakness
 from inventory.errors import BadInput, Refused
 
 _ASK = """
 import sys
-from ca.passphrase import read_passphrase
+from ca.passphrase import read_passphrase, weakness
 from inventory.errors import MusterError
 try:
     got = read_passphrase(None, what="the authority", twice=True)
@@ -110,3 +110,34 @@ def test_a_person_is_asked_twice_and_nothing_is_echoed(entries: list[str], end: 
     assert waiting == []
     assert lines[-1] == end
     assert not any("words" in line for line in lines[:-1])
+
+
+def test_a_descriptor_that_a_parent_opened_is_a_file() -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b"words\n")
+    os.close(writing)
+
+    assert read_passphrase(Path(f"/dev/fd/{reading}"), what="it") == b"words"
+    os.close(reading)
+
+
+@pytest.mark.parametrize(
+    ("secret", "said"),
+    [
+        (b"short", "has 5 characters"),
+        ("äöüäöüäöüäöüäö".encode(), "has 14 characters"),
+        (b"abababababababababab", "repeats 2 characters"),
+        (b"seven quiet brown otters", None),
+        (b"\xff\xfe" * 16, "repeats 1 characters"),
+    ],
+)
+def test_a_passphrase_that_is_easily_guessed_is_told(secret: bytes, said: str | None) -> None:
+    told = weakness(secret, what="the authority")
+
+    assert (told is None) if said is None else (told is not None and said in told)
+
+
+def test_the_option_that_would_help_is_named() -> None:
+    with pytest.raises(BadInput) as caught:
+        read_passphrase(None, what="the token", no_input=True, option="--pin-file")
+    assert caught.value.next_step.startswith("pass --pin-file FILE")

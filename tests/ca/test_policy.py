@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ca.kinds import KeyType
 from ca.policy import Install, Policy, Request, Ssh, allow
 from inventory.document import dump, load, loads
 from inventory.errors import BadFile, Refused
@@ -24,8 +25,10 @@ def test_every_key_of_the_example_arrives_with_its_value() -> None:
         names=("{node}.nodes.lab.example", "{node}.gpu.lab.example"),
         addresses=("10.0.0.0/16", "fd00:20::/64"),
         nodes=("gpu-[01-64]", "cpu-[1-8]"),
+        node_keys=(KeyType.P256, KeyType.P384, KeyType.ED25519),
         lifetime_days=14,
         ticket_signers=EXAMPLE.parent / "allowed_signers",
+        ticket_revoked_keys=EXAMPLE.parent / "revoked_keys",
         max_ticket_age_h=48,
         max_clock_skew_s=120,
         machine_uuid="optional",
@@ -191,3 +194,37 @@ def test_whatever_is_asked_for_the_answer_lies_within_the_policy(node: str, addr
 
     assert re.fullmatch(r"gpu-[0-9]{2}\.nodes\.lab\.example", granted.names[0])
     assert all(address in ipaddress.ip_network("10.0.0.0/16") for address in granted.addresses)
+
+
+def test_names_and_addresses_may_be_picked_from_what_the_policy_gives() -> None:
+    rules = policy(names=["{node}.nodes.lab.example", "{node}.gpu.lab.example"])
+    asked = Request("gpu-01", "10.0.0.7", ("gpu-01.gpu.lab.example",), ("10.0.0.8", "10.0.0.7"))
+
+    granted = allow(rules, asked)
+
+    assert granted.names == ("gpu-01.gpu.lab.example",)
+    assert [str(address) for address in granted.addresses] == ["10.0.0.7", "10.0.0.8"]
+    both = tuple(reversed(allow(rules, Request("gpu-01")).names))
+    assert allow(rules, Request("gpu-01", names=(*both, *both))).names == tuple(reversed(both))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gpu-02.nodes.lab.example",
+        "GPU-01.nodes.lab.example",
+        "gpu-01.nodes.lab.example.",
+        "*.nodes.lab.example",
+        "",
+    ],
+)
+def test_a_name_that_the_policy_would_not_give_is_refused(name: str) -> None:
+    with pytest.raises(Refused) as caught:
+        allow(policy(), Request("gpu-01", names=("gpu-01.nodes.lab.example", name)))
+    assert f"{name!r} is none of the names" in caught.value.why
+
+
+def test_every_fault_of_what_was_picked_is_told_at_once() -> None:
+    with pytest.raises(Refused) as caught:
+        allow(policy(), Request("gpu-01", names=("a.b", "c.d"), addresses=("8.8.8.8", "words", "10.0.0.1")))
+    assert len(caught.value.why.splitlines()) == 4

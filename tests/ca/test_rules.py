@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ca.authority import Authority
+from ca.ledger import Ledger
 from ca.record import Standing
 from ca.request import read_request
 from ca.signer import KeySigner
@@ -228,8 +229,21 @@ def test_a_second_run_says_who_holds_the_lock(authority: Authority, monkeypatch:
         issue(authority)
 
 
+def test_a_clock_that_was_set_back_signs_nothing(authority: Authority) -> None:
+    issue(authority, now=NOW + timedelta(days=2))
+
+    with pytest.raises(Refused, match="before the audit's last line"):
+        issue(authority, now=NOW + timedelta(days=1))
+    with pytest.raises(Refused, match="before the audit's last line"):
+        authority.revoke(authority.records()[0].serial, reason="superseded", now=NOW, actor="tester")
+    assert kinds(authority) == ["init", "intent", "issued"]
+    assert issue(authority, now=NOW + timedelta(days=2, minutes=-10)).serial
+
+
 def test_a_line_that_makes_no_sense_is_damage(authority: Authority) -> None:
-    authority._ledger.append("revoked", now=NOW, actor="tester", body={"serial": "ff"})  # noqa: SLF001
+    audit = Ledger(authority.layout.audit)
+    audit.recover(now=NOW)
+    audit.append("revoked", now=NOW, actor="tester", body={"serial": "ff", "why": "superseded"})
 
     with pytest.raises(Damaged, match="makes no sense"):
         reopened(authority)

@@ -6,13 +6,14 @@ from datetime import timedelta
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.hazmat.primitives.asymmetric.utils import Prehashed
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from ca.keys import PublicKey
 from ca.making import Secrets
 from ca.profile import root
-from ca.signer import KeySigner, _Borrowed, sign_certificate
+from ca.signer import KeySigner, borrowed, sign_certificate
 from tests.ca.material import CHEAP, NOW
 
 
@@ -24,7 +25,7 @@ class Token:
         self.signatures = 0
 
     @property
-    def public_key(self) -> ec.EllipticCurvePublicKey:
+    def public_key(self) -> PublicKey:
         return self._behind.public_key
 
     def sign(self, data: bytes) -> bytes:
@@ -52,18 +53,23 @@ def test_a_token_signs_certificates_with_the_hash_of_its_curve(
 
 
 def test_a_borrowed_key_only_signs() -> None:
-    borrowed = _Borrowed(Token(ec.SECP256R1()))
+    key = borrowed(Token(ec.SECP256R1()))
+    other = borrowed(KeySigner(ed25519.Ed25519PrivateKey.generate()))
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    assert isinstance(other, ed25519.Ed25519PrivateKey)
     forbidden: tuple[Callable[[], object], ...] = (
-        borrowed.private_numbers,
-        lambda: borrowed.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
-        lambda: borrowed.exchange(ec.ECDH(), borrowed.public_key()),
-        lambda: borrowed.sign(b"x" * 32, ec.ECDSA(Prehashed(hashes.SHA256()))),
+        key.private_numbers,
+        lambda: key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
+        lambda: key.exchange(ec.ECDH(), key.public_key()),
+        lambda: key.sign(b"x" * 32, ec.ECDSA(Prehashed(hashes.SHA256()))),
+        lambda: other.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
+        other.private_bytes_raw,
     )
 
     for use in forbidden:
         with pytest.raises(TypeError, match="sign"):
             use()
-    assert (borrowed.key_size, borrowed.curve.name) == (256, "secp256r1")
+    assert (key.key_size, key.curve.name) == (256, "secp256r1")
 
 
 def test_secrets_are_not_shown() -> None:
