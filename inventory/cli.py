@@ -7,7 +7,8 @@ import typer
 
 from inventory.command import run
 from inventory.console import Console
-from inventory.options import InventoryUrl, new_app, verb
+from inventory.errors import MusterError, worst
+from inventory.options import DryRun, InventoryUrl, new_app, verb
 
 app = new_app(
     """What is known of every node: its state, whose move it is, its history, its ticket.
@@ -19,6 +20,8 @@ app = new_app(
         node-inventory show gpu-07
 
         node-inventory ticket gpu-07 > gpu-07.ticket
+
+        node-inventory import gpu-07.receipt
     """
 )
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The node's name.")]
@@ -82,7 +85,10 @@ def history(
     show.need_node(store, name)
     events: list[dict[str, Any]] = [show.event(event) for event in store.history(name)]
     console.document({"node": name, "events": events})
-    console.table(show.EVENT_TITLES, [[str(value or "-") for value in event.values()] for event in events])
+    console.table(
+        show.EVENT_TITLES,
+        [[show.one_line(str(value or "-")) for value in event.values()] for event in events],
+    )
 
 
 @verb(app, "ticket")
@@ -110,6 +116,50 @@ def ticket(
     else:
         write_whole(out, text.encode(), mode=0o644)
         console.say(f"the ticket of {name} is in {out}")
+
+
+@verb(app, "import")
+def import_receipts(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Receipts that the holder sent.")],
+    *,
+    receipt_signers: Annotated[
+        Path | None,
+        typer.Option(
+            "--receipt-signers", metavar="FILE", help="Whose receipts count (default: the site file says)."
+        ),
+    ] = None,
+    site: Annotated[
+        Path | None, typer.Option("--site", envvar="MUSTER_SITE", metavar="FILE", help="The site file.")
+    ] = None,
+    inventory: InventoryUrl = None,
+    dry_run: DryRun = False,
+    console: Console,
+) -> None:
+    """Take the holder's signed receipts into the record; the nodes move on with them.
+
+    Example: node-inventory import gpu-07.receipt --site site.yaml
+    """
+    from inventory import receipts, show
+    from inventory.store import Store, utc_now
+
+    signers, store = receipts.signers_file(receipt_signers, site), Store.open(inventory)
+    told, codes = [], []
+    for file in dict.fromkeys(files):
+        try:
+            taken = receipts.take(
+                receipts.read_file(file), signers=signers, store=store, now=utc_now(), dry_run=dry_run
+            )
+        except MusterError as error:
+            console.error(error)
+            told.append({"name": str(file), "ok": False, "error": error.to_json()})
+            codes.append(error.exit_code)
+            continue
+        told.append(taken.to_json())
+        for line in show.taken(taken, dry_run=dry_run):
+            console.say(line)
+        console.data(f"{taken.receipt.node}\t{taken.state}\t{taken.receipt.kind} by {taken.signer}")
+    console.document({"ok": not codes, "dry_run": dry_run, "receipts": told})
+    raise typer.Exit(int(worst(codes)))
 
 
 def main() -> None:

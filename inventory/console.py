@@ -1,18 +1,18 @@
 """The console: stdout is data, stderr is talk; colour, tables and spinners are for terminals only."""
 
+import functools
 import json
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import IO, Any
-
-from rich.console import Console as RichConsole
-from rich.table import Table
-from rich.text import Text
+from typing import IO, TYPE_CHECKING, Any
 
 from inventory.errors import MusterError
+
+if TYPE_CHECKING:
+    from rich.console import Console as RichConsole
 
 SCHEMA = 1
 _PLAIN_PROGRESS_EVERY_S = 10.0
@@ -63,30 +63,14 @@ class Console:
         self.quiet = quiet
         self.verbose = verbose
         self.no_input = no_input
-        self._out = self._rich(stdout or sys.stdout, colour=colour, environ=environ)
-        self._err = self._rich(stderr or sys.stderr, colour=colour, environ=environ)
-
-    @staticmethod
-    def _rich(stream: IO[str], *, colour: bool | None, environ: Mapping[str, str]) -> RichConsole:
-        return RichConsole(
-            file=stream,
-            markup=False,
-            emoji=False,
-            highlight=False,
-            soft_wrap=True,
-            no_color=True if colour is False else None,
-            _environ=environ,
-        )
+        self._out = _Stream(stdout or sys.stdout, colour=colour, environ=environ)
+        self._err = _Stream(stderr or sys.stderr, colour=colour, environ=environ)
 
     def data(self, text: str) -> None:
         """One line of data on stdout; nothing with --json, where `document` speaks."""
         if self.json_output:
             return
-        if self._out.is_terminal:
-            self._out.print(Text(printable(text)))
-        else:
-            # Straight to the stream: rich would make blanks of the tabs that part the fields.
-            self._out.file.write(printable(text) + "\n")
+        self._out.line(text)
 
     def document(self, document: Mapping[str, Any]) -> None:
         """The one JSON document of a command, with its schema number first; only with --json."""
@@ -98,41 +82,45 @@ class Console:
         """Rows of data: a table on a terminal, else one tab-separated record a line under one title line."""
         if self.json_output:
             return
-        if not self._out.is_terminal:
+        terminal = self._out.terminal
+        if terminal is None:
             for row in (titles, *rows):
-                self._out.file.write("\t".join(printable(cell).replace("\t", " ") for cell in row) + "\n")
+                self._out.line("\t".join(cell.replace("\t", " ") for cell in row))
             return
+        from rich.table import Table
+        from rich.text import Text
+
         table = Table(box=None, pad_edge=False)
         for title in titles:
             table.add_column(title, overflow="fold")
         for row in rows:
             table.add_row(*(Text(printable(cell)) for cell in row))
-        self._out.print(table)
+        terminal.print(table)
 
     def say(self, text: str) -> None:
         """Talk: what is being done, or what changed."""
         if not self.quiet:
-            self._err.print(Text(printable(text)))
+            self._err.line(text)
 
     def detail(self, text: str) -> None:
         """Talk for -v."""
         if self.verbose and not self.quiet:
-            self._err.print(Text(printable(text), style="dim"))
+            self._err.line(text, style="dim")
 
     def warn(self, text: str) -> None:
         """A warning; -q does not silence it."""
-        self._err.print(Text("warning: ", style="yellow") + Text(printable(text)))
+        self._err.line(text, lead="warning: ", lead_style="yellow")
 
     def error(self, error: MusterError) -> None:
         """The three lines of a foreseen failure."""
-        self._err.print(Text("error: ", style="bold red") + Text(printable(error.what)))
+        self._err.line(error.what, lead="error: ", lead_style="bold red")
         for line in error.why.splitlines():
-            self._err.print(Text("  why: " + printable(line)))
-        self._err.print(Text(" next: " + printable(error.next_step)))
+            self._err.line(line, lead="  why: ")
+        self._err.line(error.next_step, lead=" next: ")
 
     def trouble(self, text: str) -> None:
         """One plain line of an unforeseen failure, or of an interruption."""
-        self._err.print(Text(printable(text)))
+        self._err.line(text)
 
     @contextmanager
     def waiting(
@@ -145,8 +133,10 @@ class Console:
         headline = f"waiting for {what} (at most {timeout_s:.0f} s)"
         if self.quiet:
             yield Waiting(lambda _state: None)
-        elif self._err.is_terminal:
-            with self._err.status(Text(printable(headline))) as status:
+        elif (terminal := self._err.terminal) is not None:
+            from rich.text import Text
+
+            with terminal.status(Text(printable(headline))) as status:
                 yield Waiting(lambda state: status.update(Text(f"{printable(headline)}: {state}")))
         else:
             self.say(headline)
@@ -159,3 +149,48 @@ class Console:
                     self.say(f"still {headline}: {state}, {clock() - began:.0f} s so far")
 
             yield Waiting(show)
+
+
+class _Stream:
+    """One of the two streams; rich is loaded for a terminal alone, for it takes a quarter of a command's start."""
+
+    def __init__(self, file: IO[str], *, colour: bool | None, environ: Mapping[str, str]) -> None:
+        self.file = file
+        self._colour = colour
+        self._environ = environ
+
+    @functools.cached_property
+    def terminal(self) -> "RichConsole | None":
+        """The terminal that the stream goes to; None where it goes to a pipe or a file."""
+        # Rich has the last word; it calls nothing a terminal that is none of these three.
+        told = any(name in self._environ for name in ("FORCE_COLOR", "TTY_COMPATIBLE"))
+        if not (told or _is_a_tty(self.file)):
+            return None
+        from rich.console import Console as RichConsole
+
+        terminal = RichConsole(
+            file=self.file,
+            markup=False,
+            emoji=False,
+            highlight=False,
+            soft_wrap=True,
+            no_color=True if self._colour is False else None,
+            _environ=self._environ,
+        )
+        return terminal if terminal.is_terminal else None
+
+    def line(self, text: str, *, style: str = "", lead: str = "", lead_style: str = "") -> None:
+        """One line: what leads it in is ours, `text` may come from anywhere."""
+        if self.terminal is None:
+            self.file.write(f"{lead}{printable(text)}\n")
+            return
+        from rich.text import Text
+
+        self.terminal.print(Text(lead, style=lead_style) + Text(printable(text), style=style))
+
+
+def _is_a_tty(file: IO[str]) -> bool:
+    try:
+        return file.isatty()
+    except (AttributeError, ValueError):  # closed already
+        return False

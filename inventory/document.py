@@ -6,13 +6,13 @@ import json
 import math
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, ValidationInfo
 from pydantic.fields import FieldInfo
-from pydantic_core import ErrorDetails
+from pydantic_core import ErrorDetails, to_jsonable_python
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
@@ -34,8 +34,10 @@ class Model(BaseModel):
     """A file of ours, or a part of one: frozen, unknown keys refused, no guessing of types.
 
     A number in quotes is not a number here, for it is not one to the programs that read the same file.
+    null_counts: whether `key: null` says something else than leaving the key out.
     """
 
+    null_counts: ClassVar[bool] = False
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
@@ -91,11 +93,33 @@ def loads(text: str, model: type[M], *, name: str, base: Path) -> M:
 
 
 def dump(model: Model) -> str:
-    """A model as YAML text that `loads` reads back to an equal model; absent values are left out."""
+    """A model as YAML text that `loads` reads back to an equal model; what was not given is not written.
+
+    A default that is written out is no default any more: where one part of a file extends another, or forbids
+    what stands beside it, that would be another file.
+    """
     out = io.StringIO()
     yaml = YAML()
-    yaml.dump(model.model_dump(mode="json", exclude_none=True, by_alias=True), out)
+    yaml.dump(_given(model), out)
     return out.getvalue()
+
+
+def _given(value: object) -> object:
+    """What was given to a model, as plain values under the file's keys."""
+    if isinstance(value, Model):
+        told = {
+            key: getattr(value, field)
+            for field, key in ((name, info.alias or name) for name, info in type(value).model_fields.items())
+            if field in value.model_fields_set
+        }
+        return {
+            key: _given(item) for key, item in told.items() if item is not None or type(value).null_counts
+        }
+    if isinstance(value, Mapping):
+        return {str(key): _given(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_given(item) for item in value]
+    return to_jsonable_python(value)
 
 
 def _compose(text: str, name: str) -> Node:

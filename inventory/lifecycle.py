@@ -8,9 +8,10 @@ from inventory.model import Node, State
 Party = Literal["infra", "security", "nobody"]
 
 MOVES: dict[State, frozenset[State]] = {
-    State.PLANNED: frozenset({State.PROVISIONING}),
+    State.PLANNED: frozenset({State.PROVISIONING, State.RETIRING}),
     State.PROVISIONING: frozenset({State.AWAITING_IDENTITY, State.PROVISION_FAILED}),
-    State.PROVISION_FAILED: frozenset({State.PROVISIONING, State.RETIRING}),
+    # A node that was undone is planned again: nothing of it is left.
+    State.PROVISION_FAILED: frozenset({State.PROVISIONING, State.PLANNED, State.RETIRING}),
     State.AWAITING_IDENTITY: frozenset({State.ONBOARDING, State.PROVISIONING, State.RETIRING}),
     State.ONBOARDING: frozenset({State.AWAITING_VERIFICATION, State.ONBOARD_FAILED}),
     State.ONBOARD_FAILED: frozenset({State.ONBOARDING, State.AWAITING_IDENTITY, State.DECOMMISSIONING}),
@@ -25,7 +26,8 @@ MOVES: dict[State, frozenset[State]] = {
     State.AWAITING_RETIREMENT: frozenset({State.RETIRING, State.AWAITING_IDENTITY}),
     State.RETIRING: frozenset({State.RETIRED, State.RETIRE_FAILED}),
     State.RETIRE_FAILED: frozenset({State.RETIRING}),
-    State.RETIRED: frozenset(),
+    # Its name may be given to another VM; the history goes on under it.
+    State.RETIRED: frozenset({State.PLANNED}),
 }
 
 _WHOSE: dict[State, Party] = {
@@ -65,12 +67,17 @@ def check_move(name: str, before: State, after: State) -> None:
     """
     if before is after or after in MOVES[before]:
         return
-    allowed = ", ".join(sorted(MOVES[before])) or "nothing"
+    allowed = ", ".join(sorted(MOVES[before]))
     raise Refused(
         f"{name} cannot become {after}",
         why=f"it is {before}, after which may come: {allowed}",
         next_step=f"node-inventory show {name}",
     )
+
+
+def anew(node: Node) -> Node:
+    """The node without a machine: what is on record of a former one is left to the history."""
+    return Node(name=node.name, state=State.PLANNED, version=node.version, profile=node.profile)
 
 
 def whose_move(state: State) -> Party:

@@ -48,6 +48,25 @@ SshKey = Annotated[
     ),
 ]
 
+JumpHost = Annotated[
+    str | None,
+    typer.Option(
+        "--jump",
+        envvar="MUSTER_JUMP",
+        metavar="[USER@]HOST[:PORT]",
+        help="A host to go through to the nodes.",
+    ),
+]
+JumpHostKey = Annotated[
+    Path | None,
+    typer.Option(
+        "--jump-host-key",
+        envvar="MUSTER_JUMP_HOST_KEY",
+        metavar="FILE",
+        help="The jump host's own public host key.",
+    ),
+]
+
 
 def exit_table() -> str:
     """The exit codes, as every command's help ends."""

@@ -1,11 +1,14 @@
 """One pinned SSH session to one node; the only module that imports paramiko.
 
-The host key must be one of the keys handed in; no known_hosts file is read or written, no agent is asked,
-nothing is forwarded, no terminal is allocated, and every call ends by its deadline.
+The host key must be one of the keys handed in; no known_hosts file is read or written, nothing is forwarded,
+no terminal is allocated, and every call ends by its deadline. One key logs in: a file, or the one that a .pub
+file names in an agent, which is asked for no other.
 """
 
 import base64
+import contextlib
 import logging
+import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,177 +18,69 @@ from types import TracebackType
 from typing import Any, Self
 
 import paramiko
+from paramiko.agent import AgentSSH
 
+from inventory.console import printable
 from inventory.errors import BadInput, OtherSide
+from inventory.jump import Jump
 from inventory.model import HostKey
+from inventory.remote import MAX_OUTPUT, Remote, Result, alarm
+
+__all__ = ["MAX_OUTPUT", "Remote", "Result", "Session", "open_session"]
 
 # Its errors reach our callers as exceptions; its log would print tracebacks beside them.
 logging.getLogger("paramiko").setLevel(logging.CRITICAL + 1)
 
 _UnknownKeyType: type[Exception] = paramiko.UnknownKeyType  # type: ignore[attr-defined]  # the stubs lack it
 
-MAX_OUTPUT = 1024 * 1024
-_MAX_LINE = 256 * 1024
-_CHUNK = 32768
-_POLL_S = 0.005
+_START_S = 20.0
+_GRACE_S = 2.0
 _KEEPALIVE_S = 15
+_MAX_UNTRUSTED = 256 * 1024
+"""What a server may send before it has shown its key and let us in; a real one needs a twentieth of it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """How a command ended; each stream is cut at 1 MiB."""
+class _There:
+    """Where a login goes, and what must be found there."""
 
-    exit_status: int
-    stdout: bytes
-    stderr: bytes
-
-
-class Remote:
-    """One running command on the node, its stdin open."""
-
-    def __init__(self, channel: paramiko.Channel, *, command: str) -> None:
-        """Made by `Session.start`."""
-        self._channel = channel
-        self._command = command
-        self._pending = bytearray()
-        self._stderr = bytearray()
-
-    def send(self, data: bytes, *, timeout_s: float = 60.0) -> None:
-        """Write to the command's stdin.
-
-        Raises:
-            OtherSide: it takes no more, or not within `timeout_s` seconds.
-        """
-        deadline = time.monotonic() + timeout_s
-        view = memoryview(data)
-        while view:
-            # Draining first keeps a command that talks while we send from blocking on a full window.
-            self._drain()
-            self._channel.settimeout(max(0.01, min(1.0, deadline - time.monotonic())))
-            try:
-                view = view[self._channel.send(bytes(view[:_CHUNK])) :]
-            except TimeoutError:
-                if time.monotonic() >= deadline:
-                    raise self._late(timeout_s) from None
-            except OSError as error:
-                raise self._lost(str(error) or "the session was closed") from error
-
-    def close_stdin(self) -> None:
-        """Tell the command that its input has ended."""
-        self._channel.shutdown_write()
-
-    def lines(self, *, timeout_s: float) -> Iterator[bytes]:
-        """The lines of stdout, without their newline, until it ends.
-
-        Raises:
-            OtherSide: it has not ended after `timeout_s` seconds, or a line is longer than 256 KiB.
-        """
-        deadline = time.monotonic() + timeout_s
-        while True:
-            ended = self._drain()
-            while (cut := self._pending.find(b"\n")) >= 0:
-                line = bytes(self._pending[:cut])
-                del self._pending[: cut + 1]
-                yield line
-            if len(self._pending) > _MAX_LINE:
-                raise self._lost(f"it sent a line longer than {_MAX_LINE} bytes")
-            if ended:
-                if self._pending:
-                    yield bytes(self._pending)
-                    self._pending.clear()
-                return
-            if time.monotonic() >= deadline:
-                raise self._late(timeout_s)
-            self._wait(deadline)
-
-    def finish(self, *, timeout_s: float) -> Result:
-        """Wait for the end: the exit status, and what was not read yet.
-
-        `recv_exit_status` of paramiko knows no deadline, so this watches for it instead.
-
-        Raises:
-            OtherSide: it has not ended after `timeout_s` seconds.
-        """
-        deadline = time.monotonic() + timeout_s
-        while not (self._drain(cap=True) and self._channel.exit_status_ready()):
-            if self._channel.closed and not self._channel.exit_status_ready():
-                raise self._lost("the session was cut")
-            if time.monotonic() >= deadline:
-                raise self._late(timeout_s)
-            self._wait(deadline)
-        status = self._channel.recv_exit_status()
-        self._drain(cap=True)
-        self._channel.close()
-        if status < 0:
-            raise self._lost("the command was ended by a signal, or the session was cut")
-        return Result(status, bytes(self._pending[:MAX_OUTPUT]), bytes(self._stderr[:MAX_OUTPUT]))
-
-    def kill(self) -> None:
-        """Close the channel: the command sees the end of its stdin, and OpenSSH leaves it to act on that."""
-        self._channel.close()
-
-    def _drain(self, *, cap: bool = False) -> bool:
-        """Take what has arrived on both streams; True when both have ended."""
-        while self._channel.recv_stderr_ready():
-            self._stderr += self._channel.recv_stderr(_CHUNK)
-            del self._stderr[MAX_OUTPUT:]
-        while self._channel.recv_ready():
-            self._pending += self._channel.recv(_CHUNK)
-            if cap:
-                del self._pending[MAX_OUTPUT:]
-            elif len(self._pending) > _MAX_LINE:
-                break
-        ended = bool(self._channel.eof_received or self._channel.closed)
-        return ended and not (self._channel.recv_ready() or self._channel.recv_stderr_ready())
-
-    def _wait(self, deadline: float) -> None:
-        time.sleep(max(0.0, min(_POLL_S, deadline - time.monotonic())))
-
-    def _late(self, timeout_s: float) -> OtherSide:
-        self.kill()
-        return OtherSide(
-            "a command on the node did not end",
-            why=f"no end within {timeout_s:.0f} s: {self._command[:120]}",
-            next_step="look at the node's load, then run the command again",
-        )
-
-    def _lost(self, why: str) -> OtherSide:
-        self.kill()
-        return OtherSide(
-            "a command on the node was lost",
-            why=f"{why}: {self._command[:120]}",
-            next_step="run the command again",
-        )
+    host: str
+    port: int
+    user: str
+    host_keys: Sequence[HostKey]
+    timeout_s: float
 
 
 class Session:
     """An open session; use it as a context manager."""
 
-    def __init__(self, client: paramiko.SSHClient, *, host: str, user: str) -> None:
-        """Made by `open_session`."""
+    def __init__(
+        self, client: paramiko.SSHClient, *, host: str, user: str, through: "Session | None" = None
+    ) -> None:
+        """Made by `open_session`; `through` is the session to the jump host, which ends with this one."""
         self._client = client
+        self._through = through
         self.host = host
         self.user = user
 
-    def start(self, command: str) -> Remote:
+    def start(self, command: str, *, timeout_s: float = _START_S) -> Remote:
         """Start a command (the node's login shell reads it) and leave its stdin open.
 
         Raises:
-            OtherSide: the node opens no channel.
+            OtherSide: the node opens no channel, or not within `timeout_s` seconds.
         """
-        transport = self._client.get_transport()
         try:
-            if transport is None:
-                raise paramiko.SSHException("the session is closed")
-            channel = transport.open_session(timeout=20)
-            channel.exec_command(command)
+            # paramiko waits for the answer to `exec` for ever: only the end of the session wakes it.
+            with alarm(timeout_s, self._client.close):
+                channel = self._transport().open_session(timeout=timeout_s)
+                channel.exec_command(command)
         except (paramiko.SSHException, OSError, EOFError) as error:
             raise OtherSide(
                 f"{self.host} runs no command",
-                why=str(error) or type(error).__name__,
+                why=str(error) or f"no answer within {timeout_s:.0f} s, or the session was cut",
                 next_step="look at the node's SSH server, then run the command again",
             ) from error
-        return Remote(channel, command=command)
+        return Remote(channel, command=command, cut=self._client.close)
 
     def run(self, command: str, *, stdin: bytes = b"", timeout_s: float = 30.0) -> Result:
         """Run a command to its end, whatever its exit status.
@@ -194,15 +89,41 @@ class Session:
             OtherSide: it did not end within `timeout_s` seconds, or the session was cut.
         """
         deadline = time.monotonic() + timeout_s
-        remote = self.start(command)
+        remote = self.start(command, timeout_s=min(timeout_s, _START_S))
         if stdin:
             remote.send(stdin, timeout_s=timeout_s)
         remote.close_stdin()
         return remote.finish(timeout_s=max(0.1, deadline - time.monotonic()))
 
+    def onward(self, host: str, port: int, *, timeout_s: float) -> paramiko.Channel:
+        """A connection that this host makes for us (RFC 4254, section 7.2).
+
+        Raises:
+            OtherSide: it makes none.
+        """
+        try:
+            with alarm(timeout_s + _GRACE_S, self._client.close):
+                return self._transport().open_channel(
+                    "direct-tcpip", (host, port), ("127.0.0.1", 0), timeout=timeout_s
+                )
+        except (paramiko.SSHException, OSError, EOFError) as error:
+            raise OtherSide(
+                f"{self.host} does not lead to {host} port {port}",
+                why=str(error) or f"no answer within {timeout_s:.0f} s",
+                next_step=f"see that the jump host reaches {host}, and allows it (AllowTcpForwarding, PermitOpen)",
+            ) from error
+
     def close(self) -> None:
-        """End the session."""
+        """End the session, and the one that it goes through."""
         self._client.close()
+        if self._through is not None:
+            self._through.close()
+
+    def _transport(self) -> paramiko.Transport:
+        transport = self._client.get_transport()
+        if transport is None:
+            raise paramiko.SSHException("the session is closed")
+        return transport
 
     def __enter__(self) -> Self:
         return self
@@ -214,56 +135,128 @@ class Session:
 
 
 def open_session(
-    *, host: str, port: int, user: str, host_keys: Sequence[HostKey], key_file: Path, timeout_s: float = 20.0
+    *,
+    host: str,
+    port: int,
+    user: str,
+    host_keys: Sequence[HostKey],
+    key_file: Path,
+    timeout_s: float = 20.0,
+    jump: Jump | None = None,
 ) -> Session:
     """Log in to a node whose host key is one of `host_keys`, with the key in `key_file` and nothing else.
+
+    key_file: an OpenSSH private key, or the .pub of one in the agent at SSH_AUTH_SOCK.
+    timeout_s: for each login. jump: a host to go through; the same key logs in there.
 
     Raises:
         BadInput: the key file cannot be used.
         OtherSide: the node is out of reach, has another host key, or refuses the login.
     """
-    key = _login_key(key_file)
-    client = paramiko.SSHClient()
-    name = host if port == 22 else f"[{host}]:{port}"
-    for pin in host_keys:
-        client.get_host_keys().add(name, pin.type, _public(pin))
+    there = _There(host, port, user, host_keys, timeout_s)
+    with _login_key(key_file, timeout_s=timeout_s) as key:
+        if jump is None:
+            return _log_in(there, _dial(there), key, key_file)
+        step = _There(jump.host, jump.port, jump.user, jump.host_keys, timeout_s)
+        through = _log_in(step, _dial(step), key, key_file)
+        try:
+            return _log_in(there, through.onward(host, port, timeout_s=timeout_s), key, key_file, through)
+        except BaseException:
+            through.close()
+            raise
+
+
+class _Metered:
+    """A socket that gives up a server which says much before it is trusted; else it is the socket."""
+
+    def __init__(self, sock: socket.socket | paramiko.Channel) -> None:
+        self._sock = sock
+        self._left = _MAX_UNTRUSTED
+        self.trusted = False
+
+    def recv(self, size: int) -> bytes:
+        data: bytes = self._sock.recv(size)
+        if not self.trusted:
+            self._left -= len(data)
+            if self._left < 0:
+                raise OSError(f"the server said more than {_MAX_UNTRUSTED} bytes before the login")
+        return data
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever paramiko wants of a socket
+        return getattr(self._sock, name)
+
+
+def _dial(there: _There) -> socket.socket:
+    try:
+        return socket.create_connection((there.host, there.port), timeout=there.timeout_s)
+    except OSError as error:
+        why = (
+            TimeoutError()
+            if isinstance(error, TimeoutError)
+            else OSError(f"unable to connect: {error.strerror or error}")
+        )
+        raise _no_session(there, why) from error
+
+
+def _log_in(
+    there: _There,
+    sock: socket.socket | paramiko.Channel,
+    key: paramiko.PKey,
+    key_file: Path,
+    through: Session | None = None,
+) -> Session:
+    host, host_keys = there.host, there.host_keys
+    metered, client, deadline = _Metered(sock), paramiko.SSHClient(), time.monotonic() + there.timeout_s
+    name = host if there.port == 22 else f"[{host}]:{there.port}"
     client.set_missing_host_key_policy(paramiko.RejectPolicy())
     try:
-        client.connect(
-            host,
-            port=port,
-            username=user,
-            pkey=key,
-            timeout=timeout_s,
-            banner_timeout=timeout_s,
-            auth_timeout=timeout_s,
-            channel_timeout=timeout_s,
-            allow_agent=False,
-            look_for_keys=False,
-            transport_factory=_only_pinned(host_keys),
-        )
+        for pin in host_keys:
+            client.get_host_keys().add(name, pin.type, _public(pin))
+        with alarm(there.timeout_s + _GRACE_S, sock.close):
+            client.connect(
+                host,
+                port=there.port,
+                username=there.user,
+                pkey=key,
+                sock=metered,  # type: ignore[arg-type]  # it has all that a socket has
+                timeout=there.timeout_s,
+                banner_timeout=there.timeout_s,
+                auth_timeout=there.timeout_s,
+                channel_timeout=there.timeout_s,
+                allow_agent=False,
+                look_for_keys=False,
+                transport_factory=_only_pinned(host_keys),
+            )
+        transport = client.get_transport()
+        if transport is None:
+            raise EOFError("the session ended at once")
+        server = transport.get_remote_server_key()
     except paramiko.BadHostKeyException as error:
-        client.close()
+        _leave(client, sock)
         raise _wrong_key(host, host_keys, error.key) from None
-    except paramiko.AuthenticationException:
-        client.close()
-        raise OtherSide(
-            f"{host} refused the login as {user}",
-            why=f"the key {key_file} is not allowed there",
-            next_step=f"put {key_file}.pub into the profile's ssh_keys_file, or give another --ssh-key",
-        ) from None
     except (paramiko.SSHException, OSError, EOFError) as error:
-        client.close()
-        raise _no_session(host, port, host_keys, error, timeout_s) from error
-    transport = client.get_transport()
-    if transport is None:
-        raise _no_session(host, port, host_keys, EOFError("the session ended at once"), timeout_s)
-    server = transport.get_remote_server_key()
+        late = time.monotonic() >= deadline or "timeout" in str(error).lower()
+        lost = "EOF" in str(error)
+        _leave(client, sock)
+        if isinstance(error, paramiko.AuthenticationException) and not late and not lost:
+            raise _refused(there, key_file) from None
+        raise _no_session(there, TimeoutError() if late else error) from error
+    except BaseException:
+        _leave(client, sock)
+        raise
     if HostKey(server.get_name(), server.get_base64()) not in host_keys:
-        client.close()
+        _leave(client, sock)
         raise _wrong_key(host, host_keys, server)
+    metered.trusted = True
     transport.set_keepalive(_KEEPALIVE_S)
-    return Session(client, host=host, user=user)
+    return Session(client, host=host, user=there.user, through=through)
+
+
+def _leave(client: paramiko.SSHClient, sock: socket.socket | paramiko.Channel) -> None:
+    if (transport := client.get_transport()) is not None:
+        transport.packetizer.complete_handshake()  # ends a timer that would keep this process for 15 s
+    client.close()
+    sock.close()
 
 
 def _only_pinned(pins: Sequence[HostKey]) -> Callable[..., paramiko.Transport]:
@@ -292,7 +285,45 @@ def _public(pin: HostKey) -> paramiko.PKey:
         ) from None
 
 
-def _login_key(file: Path) -> paramiko.PKey:
+class _Agent(AgentSSH):
+    """The agent at a socket, which has a deadline; paramiko's own would wait for ever."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        super().__init__()
+        self._connect(sock)  # type: ignore[attr-defined]  # the stubs lack it
+
+
+@contextlib.contextmanager
+def _login_key(file: Path, *, timeout_s: float) -> Iterator[paramiko.PKey]:
+    if file.suffix != ".pub":
+        yield _key_in_file(file)
+        return
+    try:
+        blob = base64.b64decode(HostKey.from_line(file.read_text()).base64)
+    except (OSError, ValueError) as error:
+        raise _unusable(file, str(error), "name the .pub of a key in an agent with --ssh-key") from None
+    next_step = f"start an agent and put the key into it: ssh-add {file.with_suffix('')}"
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.settimeout(timeout_s)
+        try:
+            place = os.environ.get("SSH_AUTH_SOCK", "")
+            if not place:
+                raise _unusable(
+                    file, "its private half is in an agent, and SSH_AUTH_SOCK names none", next_step
+                )
+            sock.connect(place)
+            keys = _Agent(sock).get_keys()
+        except (paramiko.SSHException, OSError) as error:
+            why = f"the agent at SSH_AUTH_SOCK does not answer: {str(error) or type(error).__name__}"
+            raise _unusable(file, why, next_step) from None
+        found = next((key for key in keys if key.blob == blob), None)
+        if found is None:
+            raise _unusable(file, f"the agent has {len(keys)} keys, and this is none of them", next_step)
+        yield found
+
+
+def _key_in_file(file: Path) -> paramiko.PKey:
+    next_step = "name a readable OpenSSH private key with --ssh-key or MUSTER_SSH_KEY"
     try:
         return paramiko.PKey.from_path(file)
     except FileNotFoundError:
@@ -300,12 +331,22 @@ def _login_key(file: Path) -> paramiko.PKey:
     except (paramiko.PasswordRequiredException, TypeError):
         # cryptography raises TypeError for a key that wants a passphrase and got none.
         why = "it is locked with a passphrase"
+        next_step = f"unlock it into an agent (ssh-add {file}), and name {file}.pub with --ssh-key"
     except (paramiko.SSHException, _UnknownKeyType, OSError, ValueError) as error:
         why = str(error) or type(error).__name__
-    raise BadInput(
-        f"the SSH key {file} cannot be used",
-        why=why,
-        next_step="name a readable OpenSSH private key with --ssh-key or MUSTER_SSH_KEY",
+    raise _unusable(file, why, next_step)
+
+
+def _unusable(file: Path, why: str, next_step: str) -> BadInput:
+    return BadInput(f"the SSH key {file} cannot be used", why=why, next_step=next_step)
+
+
+def _refused(there: _There, key_file: Path) -> OtherSide:
+    public = key_file if key_file.suffix == ".pub" else f"{key_file}.pub"
+    return OtherSide(
+        f"{there.host} refused the login as {there.user}",
+        why=f"the key {key_file} is not allowed there",
+        next_step=f"put {public} into the profile's ssh_keys_file, or give another --ssh-key",
     )
 
 
@@ -318,14 +359,13 @@ def _wrong_key(host: str, pins: Sequence[HostKey], found: paramiko.PKey) -> Othe
     )
 
 
-def _no_session(
-    host: str, port: int, pins: Sequence[HostKey], error: BaseException, timeout_s: float
-) -> OtherSide:
-    text = str(error) or type(error).__name__
+def _no_session(there: _There, error: BaseException) -> OtherSide:
+    host, port = there.host, there.port
+    text = printable(str(error) or type(error).__name__)[:400]
     if "host key" in text.lower():
-        why = f"it offers no host key of the pinned type ({', '.join(pin.type for pin in pins)})"
-    elif isinstance(error, TimeoutError | socket.timeout):
-        why = f"no answer within {timeout_s:.0f} s"
+        why = f"it offers no host key of the pinned type ({', '.join(pin.type for pin in there.host_keys)})"
+    elif isinstance(error, TimeoutError):
+        why = f"no answer within {there.timeout_s:.0f} s"
     else:
         why = text
     return OtherSide(

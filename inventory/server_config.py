@@ -10,17 +10,20 @@ from inventory.errors import BadInput
 
 
 class ServedModel(Model):
-    """One model and the shape of its replica.
-
-    nnodes: nodes of one replica. tensor_parallel, pipeline_parallel: ways the model is split.
-    """
+    """One model and the shape of its replica."""
 
     name: Annotated[str, Field(min_length=1)]
+    """What verify-node --model calls it."""
     source: Annotated[str, Field(min_length=1)]
+    """Where its weights come from; told to the engine, not read by us."""
     engine: Literal["sim", "vllm", "sglang"]
+    """What serves it."""
     nnodes: PositiveInt = 1
+    """Nodes of one replica; the ranks must spread evenly over them."""
     tensor_parallel: PositiveInt = 1
+    """Ways that each layer is split."""
     pipeline_parallel: PositiveInt = 1
+    """Stages that the layers are split into."""
 
     @property
     def world_size(self) -> int:
@@ -41,6 +44,7 @@ class ServerConfig(Model):
     """The whole of server.yaml."""
 
     models: Annotated[tuple[ServedModel, ...], Field(min_length=1)]
+    """The models; no two have one name."""
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> "ServerConfig":

@@ -1,13 +1,17 @@
 """A node as people and programs see it: pure, from values to words."""
 
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from inventory.console import printable
 from inventory.errors import BadInput, Refused
 from inventory.lifecycle import next_command, whose_move
 from inventory.model import Event, Node
 from inventory.store import Store
 from inventory.ticket import iso
+
+if TYPE_CHECKING:
+    from inventory.receipts import Taken
 
 TITLES = ("NAME", "STATE", "NEXT", "ADDRESS", "VMID", "PROXMOX-NODE")
 EVENT_TITLES = ("WHEN", "WHO", "HOST", "FROM", "TO", "WHY")
@@ -69,7 +73,10 @@ def whole(node: Node) -> dict[str, Any]:
 def row(node: Node) -> list[str]:
     """One line of a list; '-' where nothing is known."""
     known = summary(node)
-    return [str(known[key] or "-") for key in ("name", "state", "next", "address", "vmid", "proxmox_node")]
+    return [
+        one_line(str(known[key] or "-"))
+        for key in ("name", "state", "next", "address", "vmid", "proxmox_node")
+    ]
 
 
 def lines(node: Node) -> list[tuple[str, str]]:
@@ -89,7 +96,22 @@ def lines(node: Node) -> list[tuple[str, str]]:
         ("ticket", "signed" if node.ticket else None),
         ("receipt", "signed" if node.receipt else None),
     ]
-    return [(title, text) for title, text in found if text]
+    return [(title, one_line(text)) for title, text in found if text]
+
+
+def taken(done: "Taken", *, dry_run: bool) -> list[str]:
+    """What a receipt did to the record, for people."""
+    name = done.receipt.node
+    if not done.changed:
+        return [f"{name}: nothing to change: {done.why}"]
+    until = iso(done.receipt.not_after)
+    would = "would be" if dry_run else "is"
+    return [f"{name}: {would} {done.state}; certificate {done.receipt.serial} until {until}"]
+
+
+def one_line(text: str) -> str:
+    """A text of the record as one field of one line: what would break the line becomes a visible escape."""
+    return printable(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def event(happened: Event) -> dict[str, Any]:

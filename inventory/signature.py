@@ -5,39 +5,42 @@ wants to check one by hand cuts it after the first line; the line's newline is p
 """
 
 import hashlib
-import json
+import re
 import subprocess
 import tempfile
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from inventory.errors import BadInput, OtherSide, Refused
 
 MAX_BYTES = 64 * 1024
 _TIMEOUT_S = 60.0
 _BEGIN = "-----BEGIN SSH SIGNATURE-----"
+_ARMOUR = re.compile(rf"{_BEGIN}\n(?:[A-Za-z0-9+/=]{{1,76}}\n){{1,200}}-----END SSH SIGNATURE-----\n?")
+_KEY = re.compile(r"signature with (\S+ key SHA256:\S+)")
+_PERSON = re.compile(r"[!-~]{1,255}")
 
 
 @dataclass(frozen=True, slots=True)
 class Signed:
     """A text whose signature holds.
 
-    line: the JSON line, newline included. principal: whose key signed it, by the allowed signers.
+    line: the JSON line, without its newline. principals: whose key signed it, by the allowed signers' line.
     """
 
     line: str
-    principal: str
+    principals: tuple[str, ...]
 
-
-def canonical(value: Any) -> str:  # noqa: ANN401 - any JSON value
-    """The one JSON text of a value: sorted keys, no spaces, ASCII."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    @property
+    def principal(self) -> str:
+        """The first of them, who is shown where nothing else is told."""
+        return self.principals[0]
 
 
 def fingerprint(text: str) -> str:
     """A short fingerprint of a signed text that two people can compare: sixteen hex digits in fours."""
-    digest = hashlib.sha256(text.splitlines()[0].encode()).hexdigest()[:16]
+    digest = hashlib.sha256(text.partition("\n")[0].encode()).hexdigest()[:16]
     return "-".join(digest[i : i + 4] for i in range(0, 16, 4))
 
 
@@ -60,41 +63,77 @@ def sign(line: str, *, key_file: Path, namespace: str) -> str:
     return message + done.stdout
 
 
-def check(text: str, *, signers: Path, namespace: str, what: str) -> Signed:
+def check(
+    text: str,
+    *,
+    signers: Path,
+    namespace: str,
+    what: str,
+    revoked: Path | None = None,
+    now: datetime | None = None,
+) -> Signed:
     """The signed text, once its signature holds for a key in `signers` (an OpenSSH ALLOWED SIGNERS file).
 
+    revoked: keys that count no more: a KRL, or public keys one a line (ssh-keygen(1), KEY REVOCATION LISTS).
+    now: when the signer's valid-after and valid-before are judged; None: by this host's clock.
+
     Raises:
-        Refused: it was not signed, was changed, or its signer is not allowed.
-        BadInput: the signers file is absent.
+        Refused: it was not signed, was changed, or its signer is not allowed, not any more, or not yet.
+        BadInput: the signers file, or the file of revoked keys, is absent.
     """
-    if len(text.encode()) > MAX_BYTES:
-        raise _refused(what, f"it is larger than {MAX_BYTES} bytes")
-    line, newline, signature = text.partition("\n")
-    if not newline or not signature.startswith(_BEGIN):
-        raise _refused(what, "it is not one line of JSON with an SSH signature under it")
-    if not signers.is_file():
-        raise BadInput(
-            f"{what} cannot be checked",
-            why=f"the list of allowed signers, {signers}, is not there",
-            next_step=f"put the signers' public keys into {signers} (ssh-keygen(1), ALLOWED SIGNERS)",
-        )
+    line, armour = _parted(text, what)
+    _need_file(signers, what, "allowed signers", "put the signers' public keys into it (ssh-keygen(1))")
+    if revoked is not None:
+        _need_file(revoked, what, "revoked keys", "an empty file will do while no key is revoked")
+    at = [] if now is None else [f"-Overify-time={now.astimezone(UTC):%Y%m%d%H%M%SZ}"]
     with tempfile.TemporaryDirectory(prefix="muster-sig-") as folder:
         file = Path(folder) / "signature"
-        file.write_text(signature)
-        found = _ssh_keygen(
-            ["-Y", "find-principals", "-s", str(file), "-f", str(signers), "-n", namespace], line + newline
-        )
-        principal = found.stdout.splitlines()[0].strip() if found.returncode == 0 and found.stdout else ""
-        if not principal:
-            raise _refused(what, f"its signer is not in {signers}: {_last_line(found.stderr)}")
-        held = _ssh_keygen(
-            ["-Y", "verify", "-f", str(signers), "-I", principal, "-n", namespace, "-s", str(file)],
-            line + newline,
-        )
+        file.write_text(armour)
+        found = _ssh_keygen(["-Y", "find-principals", "-s", str(file), "-f", str(signers), *at], line)
+        principals = tuple(found.stdout.splitlines()) if found.returncode == 0 else ()
+        if not principals:
+            raise _refused(what, f"its signer is not in {signers}: {_words(found.stderr)}")
+        for principal in principals:
+            if not _PERSON.fullmatch(principal) or set(principal) & set("*?!"):
+                raise _refused(what, f"{signers} gives its key a pattern for a name, {principal[:80]!a}")
+        judge = [
+            "-Y",
+            "verify",
+            "-f",
+            str(signers),
+            "-I",
+            principals[0],
+            "-n",
+            namespace,
+            "-s",
+            str(file),
+            *at,
+        ]
+        held = _ssh_keygen([*judge, *([] if revoked is None else ["-r", str(revoked)])], line)
+        if held.returncode != 0 and revoked is not None and _ssh_keygen(judge, line).returncode == 0:
+            raise _refused(what, f"the key of {principals[0]} is revoked ({revoked})")
     if held.returncode != 0:
-        reason = _last_line(held.stdout) or _last_line(held.stderr)
-        raise _refused(what, f"the signature of {principal} does not hold: {reason}")
-    return Signed(line=line + newline, principal=principal)
+        raise _refused(
+            what, f"the signature of {principals[0]} does not hold: {_words(held.stderr + held.stdout)}"
+        )
+    return Signed(line=line[:-1], principals=principals)
+
+
+def signed_with(text: str, *, namespace: str, what: str) -> str:
+    """The key that a text was signed with, whoever's it is: `ED25519 key SHA256:...`.
+
+    Raises:
+        Refused: it was not signed in this namespace, or was changed.
+    """
+    line, armour = _parted(text, what)
+    with tempfile.TemporaryDirectory(prefix="muster-sig-") as folder:
+        file = Path(folder) / "signature"
+        file.write_text(armour)
+        held = _ssh_keygen(["-Y", "check-novalidate", "-n", namespace, "-s", str(file)], line)
+    found = _KEY.search(held.stdout)
+    if held.returncode != 0 or found is None:
+        raise _refused(what, f"its signature does not hold: {_words(held.stderr + held.stdout)}")
+    return found[1]
 
 
 def public_key_line(key_file: Path) -> str:
@@ -114,6 +153,31 @@ def public_key_line(key_file: Path) -> str:
             next_step=f"make it: ssh-keygen -y -f {key_file} > {beside}",
         )
     return done.stdout.strip()
+
+
+def _parted(text: str, what: str) -> tuple[str, str]:
+    """The line that was signed, with its newline, and the one signature under it."""
+    if len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
+        raise _refused(what, f"it is larger than {MAX_BYTES} bytes")
+    line, newline, armour = text.partition("\n")
+    if not newline or not armour.startswith(_BEGIN):
+        raise _refused(what, "it is not one line of JSON with an SSH signature under it")
+    if not _ARMOUR.fullmatch(armour):
+        count = armour.count(_BEGIN)
+        fault = (
+            f"it has {count} signatures"
+            if count > 1
+            else "the signature is not whole, or something follows it"
+        )
+        raise _refused(what, f"{fault}; one line of JSON and one signature are taken")
+    return line + newline, armour
+
+
+def _need_file(file: Path, what: str, of: str, next_step: str) -> None:
+    if not file.is_file():
+        raise BadInput(
+            f"{what} cannot be checked", why=f"the list of {of}, {file}, is not there", next_step=next_step
+        )
 
 
 def _refused(what: str, why: str) -> Refused:
@@ -144,6 +208,10 @@ def _ssh_keygen(arguments: list[str], message: str) -> subprocess.CompletedProce
             why=f"no answer within {_TIMEOUT_S:.0f} s; perhaps an agent waits for a touch or a passphrase",
             next_step="run the command again and answer it",
         ) from None
+
+
+def _words(text: str) -> str:
+    return "; ".join(line.strip() for line in text.strip().splitlines())[:600]
 
 
 def _last_line(text: str) -> str:

@@ -1,24 +1,34 @@
 """The hand-off: the ticket that infra signs for a VM, and the receipt that the holder signs for a node."""
 
-import ipaddress
-import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_type_hints
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import AfterValidator, TypeAdapter, ValidationError
 
-from inventory import signature
-from inventory.errors import BadInput, Refused
-from inventory.model import STRICT, Address, Fabric, HostKey, check_mac, check_node_name, check_user
+from inventory import canonical, claims, signature
+from inventory.errors import Refused
+from inventory.model import STRICT, Address, Fabric, HostKey
 
 TICKET_NAMESPACE = "muster-ticket"
 RECEIPT_NAMESPACE = "muster-receipt"
-_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_HEX = re.compile(r"[0-9a-f]+")
-_PRINTABLE = re.compile(r"[\x20-\x7e]{1,255}")
 _AHEAD = timedelta(minutes=5)
+_MAX_FAULTS = 50
+
+NodeText = Annotated[str, AfterValidator(claims.node)]
+User = Annotated[str, AfterValidator(claims.user)]
+Hex = Annotated[str, AfterValidator(claims.hexadecimal)]
+Uuid = Annotated[str, AfterValidator(claims.uuid)]
+Words = Annotated[str, AfterValidator(claims.words)]
+Folder = Annotated[str, AfterValidator(claims.folder)]
+Port = Annotated[int, AfterValidator(claims.port)]
+Vmid = Annotated[int, AfterValidator(claims.vmid)]
+Moment = Annotated[datetime, AfterValidator(claims.moment)]
+Place = Annotated[Address, AfterValidator(claims.address)]
+Pins = Annotated[tuple[HostKey, ...], AfterValidator(claims.host_keys)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,44 +38,40 @@ class Ticket:
     vm_uuid: the SMBIOS uuid, lower case. machine_id: /etc/machine-id
     (machine-id(5)), where it could be read.
     profile_hash: SHA-256 (hex) of the wanted VM. made_at, expires: aware UTC.
+    made_by: the principal that the signer goes by at the CA host; None leaves it to the key.
+    supersedes: ids of the tickets that this one makes void.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
-    id: str
-    node: str
-    site: str
-    vmid: int
-    proxmox_node: str
-    vm_uuid: str
-    machine_id: str | None
-    macs: tuple[str, ...]
-    address: Address
-    ssh_port: int
-    host_keys: tuple[HostKey, ...]
-    user: str
-    fabrics: tuple[Fabric, ...]
-    profile_hash: str
-    made_by: str
-    made_at: datetime
-    expires: datetime
-    nonce: str
+    id: Hex
+    node: NodeText
+    site: Words
+    vmid: Vmid
+    proxmox_node: Words
+    vm_uuid: Uuid
+    machine_id: Hex | None
+    macs: Annotated[tuple[str, ...], AfterValidator(claims.macs)]
+    address: Place
+    ssh_port: Port
+    host_keys: Pins
+    user: User
+    fabrics: Annotated[tuple[Fabric, ...], AfterValidator(claims.fabrics)]
+    profile_hash: Hex
+    made_by: Words | None
+    made_at: Moment
+    expires: Moment
+    nonce: Hex
+    supersedes: Annotated[tuple[str, ...], AfterValidator(claims.ids)] = ()
     schema: Literal[1] = 1
 
     def __post_init__(self) -> None:
-        _check_common(self)
-        for mac in self.macs:
-            check_mac(mac)
-        for field in ("id", "nonce", "profile_hash"):
-            _check(_HEX, getattr(self, field), f"{field} is not lower-case hex")
-        if self.machine_id is not None:
-            _check(_HEX, self.machine_id, "machine_id is not lower-case hex")
-        for text in (self.site, self.proxmox_node, self.made_by):
-            _check(_PRINTABLE, text, "a text holds what cannot be printed, or is empty or too long")
-        _check_aware(self.made_at, self.expires)
-        if self.expires <= self.made_at:
-            raise ValueError("it expires before it was made")
-        if not 100 <= self.vmid <= 999_999_999:
-            raise ValueError(f"vmid {self.vmid} is not between 100 and 999999999")
+        faults = claims.faults(self, _checks(Ticket))
+        if not faults and self.expires <= self.made_at:
+            faults.append("it expires before it was made")
+        if self.id in self.supersedes:
+            faults.append("it supersedes itself")
+        if faults:
+            raise ValueError("\n".join(faults))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,33 +84,37 @@ class Receipt:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
     kind: Literal["onboarded", "verified", "decommissioned"]
-    node: str
-    vm_uuid: str
-    ticket_id: str
-    serial: str
-    spiffe_id: str
-    not_after: datetime
-    host_keys: tuple[HostKey, ...]
-    address: Address
-    ssh_port: int
-    user: str
-    ca_fingerprint: str
-    install_dir: str
-    owner: str
-    made_by: str
-    made_at: datetime
+    node: NodeText
+    vm_uuid: Uuid
+    ticket_id: Hex
+    serial: Hex
+    spiffe_id: Words
+    not_after: Moment
+    host_keys: Pins
+    address: Place
+    ssh_port: Port
+    user: User
+    ca_fingerprint: Hex
+    install_dir: Folder
+    owner: User
+    made_by: Words
+    made_at: Moment
     schema: Literal[1] = 1
 
     def __post_init__(self) -> None:
-        _check_common(self)
-        check_user(self.owner)
-        for field in ("ticket_id", "serial", "ca_fingerprint"):
-            _check(_HEX, getattr(self, field), f"{field} is not lower-case hex")
-        for text in (self.spiffe_id, self.made_by):
-            _check(_PRINTABLE, text, "a text holds what cannot be printed, or is empty or too long")
-        if not re.fullmatch(r"(/[A-Za-z0-9._-]+)+", self.install_dir) or ".." in self.install_dir.split("/"):
-            raise ValueError("install_dir is not an absolute path of plain words")
-        _check_aware(self.made_at, self.not_after)
+        if faults := claims.faults(self, _checks(Receipt)):
+            raise ValueError("\n".join(faults))
+
+
+@cache
+def _checks(kind: type) -> dict[str, Callable[[Any], object]]:
+    """The checks that a class's annotations name, so that a value made by hand passes them as well."""
+    found: dict[str, Callable[[Any], object]] = {}
+    for name, hint in get_type_hints(kind, include_extras=True).items():
+        for part in (hint, *get_args(hint)):
+            for note in getattr(part, "__metadata__", ()):
+                found[name] = note.func
+    return found
 
 
 T = TypeVar("T", Ticket, Receipt)
@@ -130,18 +140,27 @@ def sign_ticket(ticket: Ticket, *, key_file: Path) -> str:
     Raises:
         BadInput: the key does not sign.
     """
-    line = signature.canonical(_ticket.dump_python(ticket, mode="json"))
+    line = canonical.dumps(_ticket.dump_python(ticket, mode="json"))
     return signature.sign(line, key_file=key_file, namespace=TICKET_NAMESPACE)
 
 
-def read_ticket(text: str, *, signers: Path, now: datetime, max_age: timedelta | None = None) -> Believed:
+def read_ticket(
+    text: str,
+    *,
+    signers: Path,
+    now: datetime,
+    max_age: timedelta | None = None,
+    revoked: Path | None = None,
+) -> Believed:
     """The ticket in `text`, if it may be believed at `now`.
 
     Raises:
-        Refused: not signed by an allowed signer, changed, malformed, expired, too old or from the future.
+        Refused: not signed by an allowed signer, signed by a revoked key or in another's name, changed,
+            malformed, expired, too old or from the future.
+        BadInput: the file of signers, or of revoked keys, is absent.
     """
-    signed = signature.check(text, signers=signers, namespace=TICKET_NAMESPACE, what="the ticket")
-    ticket = _parse(_ticket, signed, "the ticket")
+    believed = signed_ticket(text, signers=signers, now=now, revoked=revoked)
+    ticket = believed.ticket
     again = f"ask infra for a new one: provision-node {ticket.node} --reissue-ticket"
     if ticket.made_at > now + _AHEAD:
         raise Refused(
@@ -161,7 +180,28 @@ def read_ticket(text: str, *, signers: Path, now: datetime, max_age: timedelta |
             why=f"it was made at {iso(ticket.made_at)}; policy believes tickets for {max_age}",
             next_step=again,
         )
-    return Believed(ticket=ticket, signer=signed.principal, fingerprint=signature.fingerprint(text))
+    return believed
+
+
+def signed_ticket(text: str, *, signers: Path, now: datetime, revoked: Path | None = None) -> Believed:
+    """The ticket in `text`, whose signature and form hold at `now`, whatever its own dates say.
+
+    Raises:
+        Refused, BadInput: as `read_ticket`, but for the dates.
+    """
+    signed = signature.check(
+        text, signers=signers, namespace=TICKET_NAMESPACE, what="the ticket", revoked=revoked, now=now
+    )
+    ticket = _parse(_ticket, signed.line, "the ticket")
+    if ticket.made_by is not None and ticket.made_by not in signed.principals:
+        raise Refused(
+            f"the ticket for {ticket.node} is not believed",
+            why=f"it says that {ticket.made_by} made it, but its key is that of {', '.join(signed.principals)}",
+            next_step=f"if that is one person, infra gives the key the name that {signers} has for it:"
+            f" ssh-keygen -c -C {signed.principal} -f KEY; then a new ticket is asked for",
+        )
+    signer = ticket.made_by or signed.principal
+    return Believed(ticket=ticket, signer=signer, fingerprint=signature.fingerprint(text))
 
 
 def peek_ticket(text: str) -> Ticket:
@@ -170,7 +210,7 @@ def peek_ticket(text: str) -> Ticket:
     Raises:
         Refused: it is malformed.
     """
-    return _parse(_ticket, signature.Signed(text.partition("\n")[0], ""), "the ticket")
+    return _parse(_ticket, text[: signature.MAX_BYTES].partition("\n")[0], "the ticket")
 
 
 def sign_receipt(receipt: Receipt, *, key_file: Path) -> str:
@@ -179,18 +219,32 @@ def sign_receipt(receipt: Receipt, *, key_file: Path) -> str:
     Raises:
         BadInput: the key does not sign.
     """
-    line = signature.canonical(_receipt.dump_python(receipt, mode="json"))
+    line = canonical.dumps(_receipt.dump_python(receipt, mode="json"))
     return signature.sign(line, key_file=key_file, namespace=RECEIPT_NAMESPACE)
 
 
-def read_receipt(text: str, *, signers: Path) -> tuple[Receipt, str]:
+def read_receipt(
+    text: str, *, signers: Path, now: datetime | None = None, revoked: Path | None = None
+) -> tuple[Receipt, str]:
     """The receipt in `text` and the principal who signed it.
 
     Raises:
-        Refused: not signed by an allowed signer, changed, or malformed.
+        Refused: not signed by an allowed signer, signed by a revoked key, changed, or malformed.
+        BadInput: the file of signers, or of revoked keys, is absent.
     """
-    signed = signature.check(text, signers=signers, namespace=RECEIPT_NAMESPACE, what="the receipt")
-    return _parse(_receipt, signed, "the receipt"), signed.principal
+    signed = signature.check(
+        text, signers=signers, namespace=RECEIPT_NAMESPACE, what="the receipt", revoked=revoked, now=now
+    )
+    return _parse(_receipt, signed.line, "the receipt"), signed.principal
+
+
+def peek_receipt(text: str) -> Receipt:
+    """What a receipt says, believed by nobody yet.
+
+    Raises:
+        Refused: it is malformed.
+    """
+    return _parse(_receipt, text[: signature.MAX_BYTES].partition("\n")[0], "the receipt")
 
 
 def iso(moment: datetime) -> str:
@@ -198,38 +252,30 @@ def iso(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _parse(adapter: TypeAdapter[T], signed: signature.Signed, what: str) -> T:
+def _parse(adapter: TypeAdapter[T], line: str, what: str) -> T:
+    """The value of a line that is exactly the one which we would have written for it."""
     try:
-        return adapter.validate_json(signed.line)
+        canonical.loads(line)
+        value = adapter.validate_json(line)
     except ValidationError as error:
-        faults = error.errors()[:8]
-        why = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'text'}: {e['msg']}" for e in faults)
-        raise Refused(
-            f"{what} is malformed", why=why, next_step="ask whoever sent it for a new one"
-        ) from None
+        faults = [_fault(".".join(map(str, each["loc"])), each["msg"]) for each in error.errors()]
+        raise _malformed(what, faults) from None
+    except ValueError as error:
+        raise _malformed(what, [str(error)]) from None
+    if canonical.dumps(adapter.dump_python(value, mode="json")) != line:
+        raise _malformed(what, ["a key is missing, or a value is not written as we write it"])
+    return value
 
 
-def _check_common(value: Ticket | Receipt) -> None:
-    try:
-        check_node_name(value.node)
-    except BadInput as error:
-        raise ValueError(f"{error.what}: {error.why}") from None
-    check_user(value.user)
-    _check(_UUID, value.vm_uuid, "vm_uuid is not a lower-case uuid")
-    if not value.host_keys:
-        raise ValueError("it pins no SSH host key")
-    if not 1 <= value.ssh_port <= 65535:
-        raise ValueError(f"port {value.ssh_port} is not between 1 and 65535")
-    address = ipaddress.ip_address(value.address.ip)
-    if address.is_multicast or address.is_unspecified:
-        raise ValueError(f"{address} is no node's address")
+def _fault(where: str, text: str) -> str:
+    text = text.removeprefix("Value error, ")
+    return f"{where[:120]}: {text}" if where else text
 
 
-def _check(pattern: re.Pattern[str], text: str, fault: str) -> None:
-    if not pattern.fullmatch(text):
-        raise ValueError(fault)
-
-
-def _check_aware(*moments: datetime) -> None:
-    if any(moment.utcoffset() != timedelta(0) for moment in moments):
-        raise ValueError("a time is not in UTC")
+def _malformed(what: str, faults: list[str]) -> Refused:
+    more = f"\nand {len(faults) - _MAX_FAULTS} more" if len(faults) > _MAX_FAULTS else ""
+    return Refused(
+        f"{what} is malformed",
+        why="\n".join(faults[:_MAX_FAULTS]) + more,
+        next_step="ask whoever sent it for a new one",
+    )

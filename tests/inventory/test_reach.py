@@ -155,7 +155,7 @@ def test_a_closed_port_and_a_silent_one_are_told_apart(server: Sshd) -> None:
         with pytest.raises(OtherSide, match="no SSH session"):
             reach(server, port=port, timeout_s=1.0)
         assert time.monotonic() - began < 6
-    with pytest.raises(OtherSide, match="Unable to connect"):
+    with pytest.raises(OtherSide, match="unable to connect"):
         reach(server, port=port)
 
 

@@ -1,79 +1,22 @@
-import json
 import subprocess
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from inventory.errors import BadInput, Refused
-from inventory.model import Address, HostKey
-from inventory.signature import canonical, fingerprint, sign
+from inventory.signature import fingerprint, sign
 from inventory.ticket import (
     RECEIPT_NAMESPACE,
     TICKET_NAMESPACE,
-    Receipt,
-    Ticket,
     peek_ticket,
     read_receipt,
     read_ticket,
     sign_receipt,
     sign_ticket,
 )
-
-NOW = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
-KEY = HostKey("ssh-ed25519", "AAAAC3NzaC1lZDI1NTE5AAAAIN0vJAn+qf44X7TfV4Xj8QW/1U1bQqBFTBFdo/rCnrY5")
-
-
-def ticket() -> Ticket:
-    return Ticket(
-        id="ab12",
-        node="gpu-01",
-        site="pve.example",
-        vmid=5000,
-        proxmox_node="pve1",
-        vm_uuid="0e1a2b3c-0000-4000-8000-000000000001",
-        machine_id="ab" * 16,
-        macs=("bc:24:11:00:00:01",),
-        address=Address("127.20.0.5", 24, "static"),
-        ssh_port=22,
-        host_keys=(KEY,),
-        user="muster",
-        fabrics=(),
-        profile_hash="00ff",
-        made_by="infra@lab",
-        made_at=NOW,
-        expires=NOW + timedelta(hours=72),
-        nonce="cc",
-    )
-
-
-def receipt() -> Receipt:
-    return Receipt(
-        kind="onboarded",
-        node="gpu-01",
-        vm_uuid="0e1a2b3c-0000-4000-8000-000000000001",
-        ticket_id="ab12",
-        serial="0a",
-        spiffe_id="spiffe://lab.example/node/gpu-01",
-        not_after=NOW + timedelta(days=30),
-        host_keys=(KEY,),
-        address=Address("127.20.0.5", 24, "static"),
-        ssh_port=22,
-        user="muster",
-        ca_fingerprint="ff",
-        install_dir="/etc/muster",
-        owner="muster",
-        made_by="holder@lab",
-        made_at=NOW,
-    )
-
-
-def keygen(folder: Path, name: str) -> Path:
-    key = folder / name
-    command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", f"{name}@lab", "-f", str(key)]
-    subprocess.run(command, check=True, timeout=30)
-    return key
+from tests.inventory.kit import NOW, keygen, receipt, ticket
 
 
 @pytest.fixture
@@ -129,7 +72,7 @@ def test_an_unknown_signer_is_refused(tmp_path: Path, signers: Path) -> None:
 
 def test_a_receipts_signature_does_not_do_for_a_ticket(infra: Path, signers: Path) -> None:
     text = sign(
-        canonical(json.loads(sign_ticket(ticket(), key_file=infra).splitlines()[0])),
+        sign_ticket(ticket(), key_file=infra).splitlines()[0],
         key_file=infra,
         namespace=RECEIPT_NAMESPACE,
     )
@@ -155,40 +98,6 @@ def test_an_expired_a_too_old_and_a_future_ticket_are_refused(infra: Path, signe
         read_ticket(text, signers=signers, now=NOW + timedelta(hours=25), max_age=timedelta(hours=24))
     with pytest.raises(Refused, match="clocks"):
         read_ticket(text, signers=signers, now=NOW - timedelta(hours=1))
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("node", "gpu-01\n"),
-        ("node", "../../etc"),
-        ("node", "\u001b[31mgpu"),
-        ("user", "-oProxyCommand=x"),
-        ("user", "root; rm -rf /"),
-        ("site", "evil\u001b]0;title\u0007"),
-        ("vmid", "5000"),
-        ("vmid", 7),
-        ("ssh_port", 0),
-        ("address", {"ip": "224.0.0.1", "prefix": 24, "source": "static"}),
-        ("address", {"ip": "127.20.0.5; ls", "prefix": 24, "source": "static"}),
-        ("host_keys", []),
-        ("host_keys", [{"type": "ssh-ed25519", "base64": "AAAA"}]),
-        ("macs", ["BC:24:11:00:00:01"]),
-        ("made_at", "2026-11-30T12:00:00+09:00"),
-        ("expires", "2026-11-01T00:00:00Z"),
-        ("machine_id", "$(reboot)"),
-        ("schema", 2),
-        ("surprise", True),
-    ],
-)
-def test_a_well_signed_ticket_of_another_form_is_still_refused(
-    infra: Path, signers: Path, key: str, value: object
-) -> None:
-    content = json.loads(sign_ticket(ticket(), key_file=infra).splitlines()[0])
-    text = sign(canonical({**content, key: value}), key_file=infra, namespace=TICKET_NAMESPACE)
-
-    with pytest.raises(Refused, match="malformed"):
-        read_ticket(text, signers=signers, now=NOW)
 
 
 @pytest.mark.parametrize("text", ["", "\n", "{}", "x" * 70_000, "{}\n-----BEGIN SSH SIGNATURE-----\n"])
