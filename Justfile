@@ -33,6 +33,11 @@ check:
     sh -n run
     bash -n .ci/run
 
+# Walk the whole road against a Proxmox of your own: `./run acceptance --site FILE --profile NAME`
+[no-exit-message]
+acceptance *args:
+    @exec {{ tied }} python -m tests.acceptance "$@"
+
 # Put right what tools can put right
 fix:
     ruff check --fix
@@ -67,8 +72,8 @@ lock *args:
             --no-emit-index-url --no-header --output-file "$@" pyproject.toml
     }
     # the first one decides every version, for an environment made from another is added to
-    compile requirements/dev.txt --extra lab --group pyproject.toml:dev "$@"
+    compile requirements/dev.txt --extra lab --extra hsm --group pyproject.toml:dev "$@"
     compile requirements/demo.txt --extra lab --group pyproject.toml:run --constraints requirements/dev.txt
-    for role in provision onboard verify; do
+    for role in provision onboard hsm verify; do
         compile "requirements/$role.txt" --extra "$role" --constraints requirements/dev.txt
     done

@@ -27,6 +27,8 @@ BREACHES = [
     ("proxmoxer", "provision", "import proxmoxer"),
     ("paramiko", "onboard", "import paramiko"),
     ("fakepve", "lab", "import fakepve"),
+    ("pkcs11", "ca", "import pkcs11"),
+    ("pycdlib", "provision", "import pycdlib"),
     ("sqlalchemy", "provision", "import sqlalchemy"),
     ("probe", "verify.probe", "import rich"),
     ("probe", "verify.probe", "import tomllib"),

@@ -92,10 +92,12 @@ def test_the_heavy_libraries_come_only_through_extras(metadata: Message) -> None
     heavy = [
         line
         for line in requirements
-        if re.match(r"(paramiko|proxmoxer|requests|cryptography|asyncssh|fakepve)\b", line)
+        if re.match(
+            r"(paramiko|proxmoxer|pycdlib|python-pkcs11|requests|cryptography|asyncssh|fakepve)\b", line
+        )
     ]
 
-    assert set(metadata.get_all("Provides-Extra") or []) == {"provision", "onboard", "verify", "lab"}
+    assert set(metadata.get_all("Provides-Extra") or []) == {"provision", "onboard", "hsm", "verify", "lab"}
     assert heavy
     assert all("extra ==" in line for line in heavy)
 
@@ -136,7 +138,7 @@ def test_each_direct_dependency_has_its_line_in_the_docs() -> None:
     ("package", "extra"),
     [
         ("inventory", "verify"),  # reach speaks SSH, for the floors that bring it
-        ("ca", "onboard"),
+        ("ca", "hsm"),
         ("provision", "provision"),
         ("onboard", "onboard"),
         ("verify", "verify"),
@@ -145,7 +147,10 @@ def test_each_direct_dependency_has_its_line_in_the_docs() -> None:
 )
 def test_a_package_imports_only_what_its_extra_declares(package: str, extra: str) -> None:
     declared = declared_by(PROJECT["project"]["dependencies"]) | extra_names(extra) | {"pydantic-core"}
-    modules = {name.replace("-", "_"): name for name in declared} | {"ruamel": "ruamel-yaml"}
+    modules = {name.replace("-", "_"): name for name in declared} | {
+        "ruamel": "ruamel-yaml",
+        "pkcs11": "python-pkcs11",
+    }
 
     for path in source_files(package):
         if path.suffix == ".py":

@@ -32,6 +32,7 @@ WITHOUT = {
     "": list(USES),
     "provision": ["onboard-node", "verify-node", "node-ca", "node-lab"],
     "onboard": ["provision-node", "node-lab"],
+    "hsm": ["provision-node", "node-lab"],
     "verify": ["provision-node", "node-lab"],
     "lab": [],
 }
