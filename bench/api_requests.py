@@ -13,16 +13,20 @@ from bench.row import Contest
 
 COUNTS = (1, 10, 50)
 FLOOR = 9
+PLAN = 7
 LEAST = "nextid, 4 writes, 3 task statuses, 1 agent call a VM"
 _CASE = Path(__file__).parents[1] / "tests/provision/counted_run.py"
 
 
 def contests() -> list[Contest]:
-    """A run that makes VMs, and the same command again, which finds all as it should be."""
+    """A plan, which asks per node and template; a run that makes VMs; and the same command again, which finds all as it should be."""
     return [
         contest
         for count in COUNTS
         for contest in (
+            Contest(
+                f"plan {count} VMs", counted(count, "plan"), always(PLAN), "one plan of one VM", "requests"
+            ),
             Contest(f"make {count} VMs", counted(count, "make"), always(FLOOR * count), LEAST, "requests"),
             Contest(
                 f"{count} VMs again", counted(count, "again"), always(count), "1 look at each VM", "requests"
@@ -32,7 +36,7 @@ def contests() -> list[Contest]:
 
 
 def counted(count: int, which: str) -> Callable[[], float]:
-    """The requests for `count` VMs: `make` of the run that makes them, `again` of the next one."""
+    """The requests for `count` VMs: `plan`, `make` of the run that makes them, `again` of the next."""
 
     def run() -> float:
         return counts_of(count)[which]

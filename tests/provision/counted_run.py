@@ -11,7 +11,11 @@ from tests.provision.kit import Place, furnish
 def test_requests_are_counted(fakepve: Any, fakepve_cafile: str, tmp_path: Path) -> None:
     place = furnish(fakepve, tmp_path, Path(fakepve_cafile))
     nodes = f"gpu-[01-{int(os.environ['BENCH_NODES']):02}]"
-    counts = {"make": requests_of(place, nodes, "--yes"), "again": requests_of(place, nodes)}
+    counts = {
+        "plan": requests_of(place, nodes, "--plan"),
+        "make": requests_of(place, nodes, "--yes"),
+        "again": requests_of(place, nodes),
+    }
     Path(os.environ["BENCH_OUT"]).write_text(json.dumps(counts))
 
 
