@@ -6,7 +6,7 @@ import platform
 import sys
 from collections.abc import Callable
 
-from bench import api_requests, fleet, issuing, ledger, start_up
+from bench import api_requests, enrolment, fleet, issuing, ledger, rendezvous, start_up
 from bench.row import Contest, Result, measure
 
 ROWS: dict[str, Callable[[], list[Contest]]] = {
@@ -15,6 +15,8 @@ ROWS: dict[str, Callable[[], list[Contest]]] = {
     "start-up": start_up.contests,
     "requests": api_requests.contests,
     "fleet": fleet.contests,
+    "rendezvous": rendezvous.contests,
+    "enrolment": enrolment.contests,
 }
 
 

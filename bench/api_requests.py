@@ -19,7 +19,7 @@ _CASE = Path(__file__).parents[1] / "tests/provision/counted_run.py"
 
 
 def contests() -> list[Contest]:
-    """A plan, which asks per node and template; a run that makes VMs; and the same command again, which finds all as it should be."""
+    """A plan, which asks per node and template; a run that makes VMs; the same again, with nothing left to do."""
     return [
         contest
         for count in COUNTS

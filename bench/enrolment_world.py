@@ -73,10 +73,10 @@ class World:
             words += ["--ticket", str(file)]
         out, err = io.StringIO(), io.StringIO()
         before = _counted(nodes)
-        began = time.perf_counter()
+        began, cpu = time.perf_counter(), time.process_time()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = app(args=words, standalone_mode=False)
-        wall = time.perf_counter() - began
+        wall, cpu = time.perf_counter() - began, time.process_time() - cpu
         if code or not json.loads(out.getvalue())["ok"]:
             raise RuntimeError(
                 f"onboard-node ended with {code}: {err.getvalue()[-2000:]} {out.getvalue()[-2000:]}"
@@ -87,6 +87,7 @@ class World:
         return {
             "wall_s": wall - unlocking,
             "unlocking_s": unlocking,
+            "client_cpu_s": cpu,
             "connections": (after[0] - before[0]) / count,
             "execs": (after[1] - before[1]) / count,
         }

@@ -5,9 +5,12 @@ For kernels without netem. A connection itself costs a round trip more, as the h
 
 import asyncio
 import sys
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import TypeAlias
 
 _CHUNK = 64 * 1024
+Handler: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 async def serve(delay_s: float, ways: list[str]) -> None:
@@ -21,7 +24,7 @@ async def serve(delay_s: float, ways: list[str]) -> None:
     await asyncio.Event().wait()
 
 
-def _handler(delay_s: float, target: str):  # type: ignore[no-untyped-def]  # noqa: ANN202 - a closure
+def _handler(delay_s: float, target: str) -> Handler:
     host, _, port = target.rpartition(":")
 
     async def handle(near: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
