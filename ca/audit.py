@@ -120,7 +120,7 @@ class _Reading:
         self.breaks: list[Break] = []
         self.expected_at = 0 if expect == NO_HASH else None
         self.index = open_index(None)
-        self._layout, self._expect = layout, expect
+        self._layout, self._expect = Layout(layout.folder), expect
 
     def take(self, entry: Entry) -> None:
         if entry.sha256 == self._expect:

@@ -1,10 +1,9 @@
 """Many certificates in one go: all are looked at before the first is announced, and the disk is waited for once."""
 
 import contextlib
-import ctypes
 import os
 import secrets
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -130,27 +129,29 @@ def storing(folder: Path) -> Iterator[Callable[[str, bytes], None]]:
     Raises:
         Damaged: the disk did not take them.
     """
-    beside: dict[str, Path] = {}
+    beside: dict[str, str] = {}  # plain text: of a thousand files a Path each is a tenth of the work
 
     def take(name: str, data: bytes) -> None:
-        path = folder / f".{name}.{secrets.token_hex(8)}"
+        path = f"{folder}/.{name}.{secrets.token_hex(8)}"
         beside[name] = path
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-        with os.fdopen(descriptor, "wb") as out:
+        with os.fdopen(descriptor, "wb", buffering=0) as out:
             os.fchmod(descriptor, 0o644)
-            out.write(data)
+            rest = memoryview(data)
+            while rest:
+                rest = rest[out.write(rest) :]
 
     try:
         yield take
         sync_all(folder, beside.values())
         for name, path in beside.items():
-            path.replace(folder / name)
+            os.replace(path, f"{folder}/{name}")  # noqa: PTH105 - plain text, see above
         sync_folder(folder)
     except BaseException as error:
         for name, path in beside.items():
-            for left in (path, folder / name):
+            for left in (path, f"{folder}/{name}"):
                 with contextlib.suppress(OSError):
-                    left.unlink(missing_ok=True)
+                    os.unlink(left)  # noqa: PTH108 - likewise
         if isinstance(error, OSError):
             raise Damaged(
                 "the certificates were not issued",
@@ -160,10 +161,12 @@ def storing(folder: Path) -> Iterator[Callable[[str, bytes], None]]:
         raise
 
 
-def sync_all(folder: Path, files: Iterable[Path]) -> None:
+def sync_all(folder: Path, files: Iterable[Path | str]) -> None:
     """Wait until the files are on the disk: by one syncfs(2) where there is one, else by each."""
+    import ctypes  # for this alone
+
     syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
-    places: Sequence[Path] = [folder] if syncfs is not None else [*files]
+    places = [str(folder)] if syncfs is not None else [*files]
     for place in places:
         descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
         try:

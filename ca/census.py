@@ -62,7 +62,7 @@ def told(index: Index) -> Rotation:
     """
     lines = [
         (int(n), str(kind), json.loads(body))
-        for n, kind, body in index.ask("SELECT n, kind, body FROM rotations ORDER BY n")
+        for n, kind, body in index.ask("SELECT n, kind, body FROM rotations WHERE n > 0 ORDER BY n")
     ]
     try:
         return standing(index.beginning, lines)
@@ -104,7 +104,7 @@ def not_ended_below(
 ) -> tuple[tuple[str, ...], int, datetime | None]:
     """Of what was issued between two lines: nodes with live certificates, how many are revoked, the last end."""
     rows = index.ask(
-        "SELECT node, standing, not_after FROM certificates WHERE n > ? AND n < ? AND not_after >= ?"
+        "SELECT node, standing, not_after FROM certificates WHERE +n > ? AND +n < ? AND not_after >= ?"
         " AND standing IN ('issued', 'installed', 'revoked') ORDER BY node",
         (since, until if until is not None else _NO_END, timestamp(now)),
     )
@@ -121,7 +121,7 @@ def to_name(
     rows = index.ask(
         "SELECT serial, ended_at, why, not_after FROM certificates"
         " WHERE standing = 'revoked' AND (not_after >= ? OR ended_at >= ?)"
-        " AND n > ? AND n < ?",
+        " AND +n > ? AND +n < ?",  # not by their order, which would read them all
         (*after, since, until if until is not None else _NO_END),
     )
     found = (

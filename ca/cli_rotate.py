@@ -76,11 +76,12 @@ def rotate(
     dry_run: DryRun = False,
     console: Console,
 ) -> None:
-    """Give the authority its successor, without two nodes that cannot talk.
+    """Give the authority its successor, phase by phase.
 
-    Alone it shows where that stands, and what the next phase would do and
-    needs. A phase is done with --do only. A new issuing authority takes
-    the limits of policy.yaml as it is now; --new-root changes the root too.
+    No two nodes cease to talk on the way. Alone it shows where that stands,
+    and what the next phase would do and needs. A phase is done with --do
+    only. A new issuing authority takes the limits of policy.yaml as it is
+    now; --new-root changes the root too.
 
     Example: node-ca rotate
 

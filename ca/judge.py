@@ -1,8 +1,9 @@
-"""The last look before a certificate leaves: each rule of the profile, then two verifiers that are not ours.
+"""The last look before a certificate leaves: each rule of the profile, then a verifier that is not ours.
 
 Every rule is read from the bytes that would leave, not from what was meant to be built. Several of them are
 missed by every common verifier and linter: no SAN at all, two URIs, a leaf that outlives its issuer, a
-short serial, a year 9999.
+short serial, a year 9999. The verifier then walks the chain to the root, for each name, as a client and as a
+server would: that of `cryptography`, or, where a key is Ed25519, which it does not take, `openssl verify`.
 """
 
 import functools
@@ -70,22 +71,25 @@ def judge(
     """Let a chain (leaf, then issuing authority) go, or hold it back.
 
     `one_of_many`: another leaf of this authority has just passed everything. Then every rule is read again,
-    but the one verifier starts at the issuing authority, whose way to the root it has walked, and openssl is
-    not started for each.
+    but the verifier of `cryptography` starts at the issuing authority, whose way to the root it has walked, and
+    walks as those do who connect to a node; that the purposes are the same two for all, a rule says.
 
     Raises:
-        Refused: a rule is broken, or a verifier refuses it; every reason is told at once.
+        Refused: a rule is broken, or the verifier refuses it; every reason is told at once.
     """
-    faults = [*faults_of_chain(chain_pem, issuing=issuing, root=root, wanted=wanted, now=now)]
+    chain = x509.load_pem_x509_certificates(chain_pem)
+    faults = [*_faults_of(chain, issuing, root, wanted, now)]
     if not faults:
-        leaf = x509.load_pem_x509_certificates(chain_pem)[0]
-        keys = {kind_of(certificate.public_key()) for certificate in (leaf, issuing, root)}
-        if one_of_many and KeyType.ED25519 not in keys:
-            faults += _cryptography_says(leaf, [], issuing, wanted.profile, now)
-        else:
-            faults += _cryptography_says(leaf, [issuing], root, wanted.profile, now)
+        leaf = chain[0]
+        if KeyType.ED25519 in {kind_of(leaf.public_key()), _kind_in(issuing), _kind_in(root)}:
+            if shutil.which("openssl") is None:
+                faults.append("there is no openssl on this host, the one verifier that can judge Ed25519")
             for purpose in ("sslserver", "sslclient"):
                 faults += _openssl_says(["-purpose", purpose], leaf, issuing, root, now)
+        elif one_of_many:
+            faults += _cryptography_says(leaf, [], issuing, wanted.profile, now, as_client=False)
+        else:
+            faults += _cryptography_says(leaf, [issuing], root, wanted.profile, now)
     if faults:
         raise Refused(
             "the certificate does not leave the authority",
@@ -129,7 +133,16 @@ def faults_of_chain(
     chain_pem: bytes, *, issuing: x509.Certificate, root: x509.Certificate, wanted: Wanted, now: datetime
 ) -> Iterator[str]:
     """Each broken rule of the profile, as a sentence."""
-    chain = x509.load_pem_x509_certificates(chain_pem)
+    return _faults_of(x509.load_pem_x509_certificates(chain_pem), issuing, root, wanted, now)
+
+
+def _faults_of(
+    chain: list[x509.Certificate],
+    issuing: x509.Certificate,
+    root: x509.Certificate,
+    wanted: Wanted,
+    now: datetime,
+) -> Iterator[str]:
     if len(chain) != 2 or chain[1] != issuing:
         yield "the chain is not the leaf followed by its issuing authority, and nothing else"
         return
@@ -143,15 +156,11 @@ def faults_of_chain(
 
 def outside(issuing: x509.Certificate, names: Iterable[str], addresses: Iterable[IPAddress]) -> Iterator[str]:
     """The names and addresses that the issuing authority's own constraints forbid (RFC 5280, 4.2.1.10)."""
-    try:
-        limits = issuing.extensions.get_extension_for_class(x509.NameConstraints).value
-    except x509.ExtensionNotFound:
+    limits = _limits_of(issuing)
+    if limits is None:
         yield "the issuing authority has no name constraints"
         return
-    permitted, excluded = limits.permitted_subtrees or [], limits.excluded_subtrees or []
-    domains = [subtree.value for subtree in permitted if isinstance(subtree, x509.DNSName)]
-    networks = [subtree.value for subtree in permitted if isinstance(subtree, x509.IPAddress)]
-    barred = [subtree.value for subtree in excluded if isinstance(subtree, x509.IPAddress)]
+    domains, networks, barred = limits
     for name in names:
         if not any(name == domain or name.endswith(f".{domain}") for domain in domains):
             yield f"{name} lies outside the authority's own domains ({', '.join(domains)})"
@@ -160,6 +169,28 @@ def outside(issuing: x509.Certificate, names: Iterable[str], addresses: Iterable
             _holds(network, address) for network in barred
         ):
             yield f"{address} lies outside the authority's own address ranges"
+
+
+@functools.lru_cache(maxsize=16)
+def _limits_of(
+    issuing: x509.Certificate,
+) -> tuple[tuple[str, ...], tuple[object, ...], tuple[object, ...]] | None:
+    """Permitted domains, permitted and excluded address ranges; None: there are no constraints at all."""
+    try:
+        limits = issuing.extensions.get_extension_for_class(x509.NameConstraints).value
+    except x509.ExtensionNotFound:
+        return None
+    permitted, excluded = limits.permitted_subtrees or [], limits.excluded_subtrees or []
+    return (
+        tuple(subtree.value for subtree in permitted if isinstance(subtree, x509.DNSName)),
+        tuple(subtree.value for subtree in permitted if isinstance(subtree, x509.IPAddress)),
+        tuple(subtree.value for subtree in excluded if isinstance(subtree, x509.IPAddress)),
+    )
+
+
+@functools.lru_cache(maxsize=16)
+def _kind_in(authority: x509.Certificate) -> KeyType | None:
+    return kind_of(authority.public_key())
 
 
 def _faults_of_signatures(*links: tuple[str, x509.Certificate, x509.Certificate]) -> Iterator[str]:
@@ -233,7 +264,7 @@ def _faults_of_extensions(leaf: x509.Certificate, issuing: x509.Certificate) -> 
     if purposes and (purposes.critical or purposes.value != x509.ExtendedKeyUsage(NODE_PURPOSES)):
         yield "its ExtendedKeyUsage is not serverAuth and clientAuth, not critical"
     own = there.get(x509.SubjectKeyIdentifier)
-    key = leaf.public_key()
+    key = leaf.public_key() if own else None
     if own and (
         own.critical or not is_ours(key) or own.value != x509.SubjectKeyIdentifier.from_public_key(key)
     ):
@@ -292,13 +323,9 @@ def _cryptography_says(
     trusted: x509.Certificate,
     profile: NodeProfile,
     now: datetime,
+    *,
+    as_client: bool = True,
 ) -> Iterator[str]:
-    keys = [kind_of(certificate.public_key()) for certificate in (leaf, *between, trusted)]
-    if KeyType.ED25519 in keys:
-        # This verifier takes no Ed25519 ("Forbidden public key algorithm"), so openssl has to be there.
-        if shutil.which("openssl") is None:
-            yield "there is no openssl on this host, the one verifier that can judge Ed25519"
-        return
     builder = verification.PolicyBuilder().store(verification.Store([trusted])).time(now)
     subjects: list[x509.DNSName | x509.IPAddress] = [
         *(x509.DNSName(name) for name in profile.names),
@@ -307,7 +334,8 @@ def _cryptography_says(
     try:
         for subject in subjects:
             builder.build_server_verifier(subject).verify(leaf, between)
-        builder.build_client_verifier().verify(leaf, between)
+        if as_client:
+            builder.build_client_verifier().verify(leaf, between)
     except verification.VerificationError as error:
         yield f"the verifier of cryptography refuses it: {' '.join(str(error).split())}"
 

@@ -66,7 +66,7 @@ class ManyAuthority(RevokingAuthority):
                 self._failing(*(d.record.serial for d in batch.drafts), now=now, actor=actor),
                 storing(self.layout.issued) as put,
             ):
-                leaves = []
+                leaves, above = [], self.issuing_pem
                 for number, asked in enumerate(batch.drafts):
                     leaf = sign(
                         asked,
@@ -77,7 +77,7 @@ class ManyAuthority(RevokingAuthority):
                         one_of_many=number > 0,
                     )
                     leaves.append(leaf)
-                    put(f"{asked.record.serial}.pem", pem(leaf) + self.issuing_pem)
+                    put(f"{asked.record.serial}.pem", pem(leaf) + above)
             lines = [
                 ("issued", issued(asked.record.serial, fingerprint(leaf), replaces))
                 for asked, leaf, replaces in zip(batch.drafts, leaves, batch.replaced, strict=True)
@@ -85,7 +85,7 @@ class ManyAuthority(RevokingAuthority):
             self._append_all(lines, now=now, actor=actor)
             head = self.head
         return tuple(
-            Issued.of(asked.record, leaf, self.issuing_pem, audit_head=head)
+            Issued.of(asked.record, leaf, above, audit_head=head)
             for asked, leaf in zip(batch.drafts, leaves, strict=True)
         )
 

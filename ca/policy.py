@@ -136,7 +136,7 @@ class Policy(Model):
     """Whether infra's login keys and sudo on the node are removed."""
     ssh: Ssh | None = None
     """How the holder reaches a node; --ssh-key goes before it."""
-    install: Install = Install()
+    install: Install = Field(default_factory=Install)
     """Where and how identities are installed."""
 
     @property

@@ -276,6 +276,7 @@ def _usage(*, certificates: bool) -> x509.KeyUsage:
     )
 
 
+@functools.lru_cache(maxsize=16)
 def _key_of(issuer: x509.Certificate) -> x509.AuthorityKeyIdentifier:
     identifier = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier)

@@ -4,17 +4,19 @@ import os
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ca.authority import Authority
 from ca.health import Severity
 from ca.issue import Issued
 from ca.profile import fingerprint, timestamp
 from ca.record import Record
-from ca.status import Examination
 from inventory.console import Console
 from inventory.errors import BadInput, Refused
 from inventory.files import write_whole
+
+if TYPE_CHECKING:
+    from ca.status import Examination
 
 TITLES = ("serial", "node", "state", "not-after", "names", "addresses")
 
@@ -47,12 +49,12 @@ def record_rows(records: Sequence[Record], authority: Authority, now: datetime) 
 CHECKS = ("check", "severity", "found", "next")
 
 
-def check_rows(found: Examination) -> list[tuple[str, ...]]:
+def check_rows(found: "Examination") -> list[tuple[str, ...]]:
     """Each check of `node-ca status`, under CHECKS."""
     return [(check.name, str(check.severity), check.text, check.next_step or "-") for check in found.checks]
 
 
-def status(found: Examination, now: datetime) -> dict[str, Any]:
+def status(found: "Examination", now: datetime) -> dict[str, Any]:
     """What `node-ca status` found, as --json shows it."""
     checks = {
         "ca_dir": str(found.folder),

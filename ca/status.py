@@ -2,6 +2,7 @@
 
 import contextlib
 import ipaddress
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -70,7 +71,7 @@ def examine(folder: Path, *, now: datetime, expect: str | None = None) -> Examin
     """
     if expect is not None:
         expect = check_head(expect)
-    if not Layout(folder).audit.exists():
+    if not os.access(Layout(folder).audit, os.F_OK):  # not there, or not to be reached
         check_folder(folder)
     try:
         authority = Authority.open(folder, now=now)

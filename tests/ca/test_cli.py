@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ed25519
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from ca import transcript
 from ca.profile import fingerprint
-from tests.ca.material import NOW, new_authority, node_key, policy_text, request
+from tests.ca.material import NOW, new_authority, policy_text, request
 
 _RUN = "import sys; sys.argv[0] = 'node-ca'; from ca.cli import main; main()"
 _RUN_MANY = """
@@ -46,6 +48,7 @@ COMMANDS = (
     "crl",
     "backup",
     "restore",
+    "rotate",
 )
 SECRET = "seven quiet otters"  # noqa: S105 - of this test only
 
@@ -61,6 +64,11 @@ class Done:
         found: dict[str, object] = json.loads(self.out)
         assert found["schema"] == 1
         return found
+
+
+def ed25519_request() -> bytes:
+    builder = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
+    return builder.sign(ed25519.Ed25519PrivateKey.generate(), None).public_bytes(Encoding.PEM)
 
 
 def node_cas(*calls: Sequence[str], folder: Path) -> list[Done]:
@@ -298,11 +306,15 @@ def test_the_passphrase_is_on_no_command_line_and_in_no_childs_environment(
         f"#!/bin/sh\ncat /proc/[0-9]*/cmdline >> {tmp_path}/seen 2>/dev/null\nenv >> {tmp_path}/given\nexit 0\n"
     )
     spy.chmod(0o700)
-    (folder / "other.csr").write_bytes(request(node_key()))
+    shutil.copytree(folder / "ca", tmp_path / "ca")
+    # the one kind of key for which a child is started
+    (tmp_path / "ca/policy.yaml").write_text(policy_text(node_keys=["ed25519"]))
+    (tmp_path / "other.csr").write_bytes(ed25519_request())
 
     told = node_ca(
-        *("issue", "--csr", str(folder / "other.csr"), "--name", "gpu-05", "--yes", "--passphrase-file", "-"),
-        folder=folder,
+        *("issue", "--csr", str(tmp_path / "other.csr"), "--name", "gpu-05", "--yes"),
+        *("--passphrase-file", "-"),
+        folder=tmp_path,
         stdin=f"{SECRET}\n",
         path=f"{spy.parent}:{os.environ['PATH']}",
     )
