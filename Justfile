@@ -62,6 +62,10 @@ bench *args:
 wheel *args:
     @exec python -m tests.wheel "$@"
 
+# Write docs/files.md anew from the models
+files:
+    python -m tests.reference
+
 # Lock the requirements anew (needs uv): `./run lock --upgrade`
 lock *args:
     #!/bin/sh

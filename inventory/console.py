@@ -20,6 +20,8 @@ _PLAIN_PROGRESS_EVERY_S = 10.0
 
 def printable(text: str) -> str:
     """`text` without what could steer a terminal: control characters become visible escapes."""
+    if text.isprintable():
+        return text
     return "".join(c if c in "\n\t" or c.isprintable() else repr(c)[1:-1] for c in text)
 
 
@@ -182,7 +184,10 @@ class _Stream:
     def line(self, text: str, *, style: str = "", lead: str = "", lead_style: str = "") -> None:
         """One line: what leads it in is ours, `text` may come from anywhere."""
         if self.terminal is None:
-            self.file.write(f"{lead}{printable(text)}\n")
+            try:
+                self.file.write(f"{lead}{printable(text)}\n")
+            except BrokenPipeError as gone:
+                raise SystemExit(1) from gone  # as rich does; `run` knows it for a reader who has read enough
             return
         from rich.text import Text
 

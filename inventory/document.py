@@ -38,7 +38,8 @@ class Model(BaseModel):
     """
 
     null_counts: ClassVar[bool] = False
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    # Built when a file is first read into it: most commands read one or two kinds of files.
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
 
 def _against_the_file(path: Path, info: ValidationInfo) -> Path:

@@ -1,6 +1,5 @@
 """The options that every command of the house takes, and how a command gets them: as the console they ask for."""
 
-import importlib.metadata
 import inspect
 import sys
 from collections.abc import Callable
@@ -110,7 +109,9 @@ def lone(app: typer.Typer) -> Callable[[Callable[..., None]], Callable[..., None
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 - the signature typer calls
     if wanted:
-        typer.echo(f"{Path(sys.argv[0]).name} {importlib.metadata.version(DISTRIBUTION)}")
+        from importlib.metadata import version  # an e-mail parser comes with it
+
+        typer.echo(f"{Path(sys.argv[0]).name} {version(DISTRIBUTION)}")
         raise typer.Exit
 
 

@@ -1,11 +1,12 @@
 """The record of the nodes: SQLAlchemy over SQLite, with versions so that two writers never lose an update."""
 
+import functools
 import getpass
 import os
 import platform
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from ipaddress import ip_interface
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 import sqlalchemy as sa
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import to_json, to_jsonable_python
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, IntegrityError, OperationalError
 from sqlalchemy.pool import NullPool
@@ -56,7 +58,6 @@ _addresses = sa.Table(
     sa.Column("node", sa.String(63), nullable=False, index=True),
 )
 _AS_COLUMNS = {"name", "state", "version", "uuid"}
-_node_from = TypeAdapter(Node)
 
 
 def default_url() -> str:
@@ -333,21 +334,26 @@ def _static_addresses(node: Node) -> set[str]:
     }
 
 
+@functools.cache
+def _node_from() -> "TypeAdapter[Node]":
+    return TypeAdapter(Node)
+
+
 def _row(node: Node) -> dict[str, Any]:
-    facts = {key: value for key, value in asdict(node).items() if key not in _AS_COLUMNS}
+    told: dict[str, Any] = to_jsonable_python(node)
     return {
         "name": node.name,
         "state": str(node.state),
         "version": node.version,
         "uuid": node.uuid,
-        "facts": TypeAdapter(dict[str, Any]).dump_python(facts, mode="json"),
+        "facts": {key: value for key, value in told.items() if key not in _AS_COLUMNS},
     }
 
 
 def _node(row: sa.RowMapping) -> Node:
     whole = {**row["facts"], **{key: row[key] for key in _AS_COLUMNS}}
     try:
-        return _node_from.validate_json(TypeAdapter(dict[str, Any]).dump_json(whole))
+        return _node_from().validate_json(to_json(whole))
     except ValidationError as error:
         raise Damaged(
             f"the record of {row['name']} cannot be read",

@@ -1,5 +1,6 @@
 """onboard-node: the security holder's command, on the one host where the authority is."""
 
+import getpass
 from pathlib import Path
 from typing import Annotated
 
@@ -7,7 +8,18 @@ import typer
 
 from inventory.command import need, run
 from inventory.console import Console
-from inventory.options import CaDir, DryRun, InventoryUrl, PassphraseFile, SshKey, Yes, lone, new_app
+from inventory.options import (
+    CaDir,
+    DryRun,
+    InventoryUrl,
+    JumpHost,
+    JumpHostKey,
+    PassphraseFile,
+    SshKey,
+    Yes,
+    lone,
+    new_app,
+)
 
 app = new_app(
     """Give nodes their identity: check the ticket, have the node make its key, sign it, install it, verify.
@@ -20,14 +32,24 @@ app = new_app(
 
         onboard-node gpu-07 --dry-run
 
+        onboard-node "gpu-[01-16]"
+
+        onboard-node --renew --expiring 14d
+
+        onboard-node --refresh
+
         onboard-node gpu-07 --decommission
+
+        onboard-node --check site.yaml
     """
 )
 
 
 @lone(app)
 def onboard_node(
-    names: Annotated[list[str] | None, typer.Argument(metavar="NAME...", help="Nodes of the record.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME...", help="Nodes, or node sets like gpu-[01-16].")
+    ] = None,
     *,
     console: Console,
     ticket: Annotated[
@@ -36,8 +58,24 @@ def onboard_node(
     ca_dir: CaDir = None,
     passphrase_file: PassphraseFile = None,
     ssh_key: SshKey = None,
+    jump: JumpHost = None,
+    jump_host_key: JumpHostKey = None,
     no_verify: Annotated[
         bool, typer.Option("--no-verify", help="Do not run verify-node when the identity is in force.")
+    ] = False,
+    renew: Annotated[
+        bool,
+        typer.Option("--renew", help="Give nodes a new key and certificate for the names that they have."),
+    ] = False,
+    expiring: Annotated[
+        str | None,
+        typer.Option("--expiring", metavar="TIME", help="Renew those that end within TIME, like 14d or 36h."),
+    ] = None,
+    refresh: Annotated[
+        bool,
+        typer.Option(
+            "--refresh", help="Bring nodes revocation list and bundle; without NAME, all that need it."
+        ),
     ] = False,
     decommission: Annotated[
         bool,
@@ -46,22 +84,36 @@ def onboard_node(
     replace: Annotated[
         bool, typer.Option("--replace", help="Let a rebuilt VM take over its name; the old identity ends.")
     ] = False,
+    check: Annotated[
+        Path | None,
+        typer.Option("--check", metavar="FILE", help="Only look what is wrong with a file; any of ours."),
+    ] = None,
     inventory: InventoryUrl = None,
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> None:
     """Give nodes their identity: ticket checked, key made there, signed, installed, verified."""
+    if check is not None:
+        need("onboard", "cryptography")
+        from onboard import checking
+
+        raise typer.Exit(int(checking.report(checking.check_alone(check, names, ticket), console)))
     need("onboard", "cryptography", "paramiko")
+    from inventory.jump import parse_jump
     from onboard import job
+    from onboard.deed import deed
+    from onboard.named import parse_time
 
     options = job.Options(
         ca_dir=ca_dir,
         passphrase_file=passphrase_file,
         ssh_key=ssh_key,
+        jump=parse_jump(jump, jump_host_key, user=getpass.getuser()),
         inventory=inventory,
         verify=not no_verify,
         replace=replace,
-        decommission=decommission,
+        deed=deed(renew=renew, refresh=refresh, decommission=decommission),
+        expiring=None if expiring is None else parse_time(expiring),
         yes=yes,
         no_input=console.no_input,
         dry_run=dry_run,

@@ -9,8 +9,11 @@ from inventory.errors import OtherSide
 _VALUE = {
     "uid": r"\d{1,10}",
     "clock": r"\d{1,11}",
+    "hostname": r"[A-Za-z0-9._-]{1,64}",
     "machine_id": r"[0-9a-f]{32}",
     "machine_uuid": r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}",
+    "sudo": r"[ -~]{1,160}",
+    "cat": r"(/[A-Za-z0-9._-]+){1,8}",
     "owner_uid": r"\d{1,10}",
     "group_gid": r"\d{1,10}",
     "missing": r"[a-z0-9]{1,32}",
@@ -41,7 +44,7 @@ class Facts:
 
     uid: whom our scripts run as there. clock: the node's own, UTC, whole seconds.
     missing: tools that are absent. current: the generation in force, and its certificate's SHA-256 (hex).
-    interfaces: name by MAC.
+    interfaces: name by MAC. sudo: why `sudo -n` makes nobody root there. cat: where that tool lies.
     """
 
     uid: int
@@ -56,6 +59,9 @@ class Facts:
     current_sha256: str | None
     generations: tuple[Generation, ...]
     interfaces: dict[str, str]
+    sudo: str | None = None
+    cat: str = "/usr/bin/cat"
+    hostname: str | None = None
 
 
 def parse(output: bytes) -> Facts:
@@ -93,7 +99,13 @@ def parse(output: bytes) -> Facts:
             Generation(int(number), ticket)
             for number, _, ticket in (text.partition(" ") for text in told.get("generation", ()))
         ),
-        interfaces={mac: name for name, mac in (text.split(" ") for text in told.get("interface", ()))},
+        sudo=one("sudo"),
+        cat=one("cat") or "/usr/bin/cat",
+        hostname=one("hostname"),
+        # a VLAN has the MAC of the device that it is on, which the kernel lists before it
+        interfaces={
+            mac: name for name, mac in (text.split(" ") for text in reversed(told.get("interface", [])))
+        },
     )
 
 

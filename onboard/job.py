@@ -1,27 +1,37 @@
-"""One run of onboard-node: its tickets one after the other, and how it went for each."""
+"""One run of onboard-node: what is to be done for which nodes, and how it went for each."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from ca.authority import Authority
+from ca.custody import secret_of
 from ca.passphrase import read_passphrase
 from ca.signer import Signer
-from inventory.command import ca_folder
+from inventory.command import ask, ca_folder
 from inventory.console import Console
-from inventory.errors import BadInput, ExitCode, MusterError, worst
+from inventory.errors import BadInput, ExitCode, MusterError, Refused, worst
+from inventory.jump import Jump
 from inventory.lifecycle import next_command, whose_move
-from inventory.model import check_node_name
-from inventory.signature import MAX_BYTES
 from inventory.store import Store, utc_now, whoami
-from inventory.ticket import peek_ticket
+from inventory.ticket import Receipt
 from onboard import service
+from onboard.deed import Deed
+from onboard.desk import Desk, Outcome
 from onboard.farewell import decommission
-from onboard.terminal import agreement
-from verify.report import show, verification_json
-from verify.service import verify_node
+from onboard.many import End, Work, run_many
+from onboard.named import expiring, holding_older, named, tickets
+from onboard.refresh import refresh
+from onboard.renewal import renew
+from onboard.terminal import agreement, agreement_on_many
+from verify import receipts
+from verify.report import NodeReport, show, verification_json
+from verify.service import over_ssh, verify_node
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,112 +41,263 @@ class Options:
     ca_dir: Path | None
     passphrase_file: Path | None
     ssh_key: Path | None
+    jump: Jump | None
     inventory: str | None
     verify: bool
     replace: bool
-    decommission: bool
+    deed: Deed
+    expiring: timedelta | None
     yes: bool
     no_input: bool
     dry_run: bool
 
 
+class _Unlocked:
+    """The issuing key; its passphrase is asked for once, however many nodes and threads there are."""
+
+    def __init__(self, authority: Authority, options: Options, console: Console) -> None:
+        self._authority, self._options, self._console = authority, options, console
+        self._signer: Signer | None = None
+        self._lock = threading.Lock()
+
+    def __call__(self) -> Signer:
+        with self._lock:
+            if self._signer is None:
+                what = secret_of(self._authority.layout)
+                secret = read_passphrase(
+                    self._options.passphrase_file, what=what, no_input=self._options.no_input
+                )
+                self._console.detail("unlocking the issuing key")
+                self._signer = self._authority.unlock(secret)
+            return self._signer
+
+    @property
+    def unattended(self) -> bool:
+        """Does the policy let --yes stand for a person?"""
+        return self._authority.policy.unattended
+
+    @property
+    def at_hand(self) -> bool:
+        """Can it be had without asking anybody?"""
+        return self._signer is not None or self._options.passphrase_file is not None
+
+
 def run(names: tuple[str, ...], files: tuple[Path, ...], options: Options, console: Console) -> ExitCode:
-    """Onboard every named node and every ticket file; one that fails does not stop the others.
+    """Do what was asked for every node that was named; one that fails does not stop the others.
 
     Raises:
         BadInput: nothing was named, or there is no authority or key to work with.
     """
-    if not names and not files:
+    _check(names, files, options)
+    chosen = named(names)
+    authority = Authority.open(ca_folder(options.ca_dir), now=utc_now())
+    unlocked = _Unlocked(authority, options, console)
+    desk = _desk(authority, unlocked, options, console)
+    works = _works(chosen, files, desk, options)
+    if not works:
+        console.say("nothing to do: no node needs it")
+    stop: BaseException | None = None
+    if len(works) == 1:
+        ends: tuple[End, ...] = (_only(works[0], desk, options),)
+    else:
+        ends, stop = run_many(
+            works,
+            at_desk=partial(_at_desk, options=options),
+            desk=desk,
+            agree=_agree_on(unlocked, options, console),
+        )
+        for end in ends:
+            _tell(end, desk, options, alone=False)
+    _sign_lists_anew(desk, unlocked, options)
+    for warning in _opened_anew(authority).warnings(desk.clock()):
+        console.warn(warning)
+    results = [_result(end) for end in ends]
+    console.document({"ok": all(result["ok"] for result in results), "nodes": results})
+    if (raised := stop or next((end.bug for end in ends if end.bug), None)) is not None:
+        raise raised
+    return worst(_code(end) for end in ends)
+
+
+def _check(names: tuple[str, ...], files: tuple[Path, ...], options: Options) -> None:
+    deed = options.deed
+    if files and deed is not Deed.ONBOARD:
+        raise BadInput(
+            f"nothing was {deed.words[1]}",
+            why=f"--{deed} takes nodes by their names; a ticket begins them",
+            next_step=f"onboard-node NAME --{deed}",
+        )
+    if options.expiring is not None and deed is not Deed.RENEW:
+        raise BadInput(
+            "nothing was done",
+            why="--expiring chooses the nodes that are renewed",
+            next_step="onboard-node --renew --expiring 14d",
+        )
+    if options.replace and deed is not Deed.ONBOARD:
+        raise BadInput(
+            "nothing was done",
+            why="--replace lets the VM of a new ticket take over a name",
+            next_step="onboard-node NAME --replace",
+        )
+    if not names and not files and deed is not Deed.REFRESH and options.expiring is None:
         raise BadInput(
             "no node was named",
-            why="neither NAME nor --ticket FILE was given",
-            next_step="onboard-node NAME, or onboard-node --ticket FILE",
+            why="neither NAME nor --ticket FILE was given"
+            if deed is Deed.ONBOARD
+            else f"--{deed} wants to know whom",
+            next_step="onboard-node NAME, or onboard-node --ticket FILE"
+            if deed is Deed.ONBOARD
+            else f"onboard-node NAME --{deed}",
         )
-    if options.decommission and files:
-        raise BadInput(
-            "nothing was decommissioned",
-            why="--decommission ends nodes by their names; a ticket begins them",
-            next_step="onboard-node NAME --decommission",
-        )
-    desk = _desk(options, console)
-    results: list[dict[str, Any]] = []
-    codes: list[ExitCode] = []
-    for label, work in _works(names, files, desk, options):
-        try:
-            result, code = work()
-        except MusterError as error:
-            console.error(error)
-            result, code = {"name": label, "ok": False, "error": error.to_json()}, error.exit_code
-        results.append(result)
-        codes.append(code)
-    for warning in desk.authority.warnings(desk.clock()):
-        console.warn(warning)
-    console.document({"ok": all(result["ok"] for result in results), "nodes": results})
-    return worst(codes)
 
 
-Work: TypeAlias = Callable[[], tuple[dict[str, Any], ExitCode]]
+def _works(names: tuple[str, ...], files: tuple[Path, ...], desk: Desk, options: Options) -> list[Work]:
+    """What is to be done, each under the name that its row gets."""
+    chosen = names
+    match options.deed:
+        case Deed.ONBOARD:
+            return [
+                Work(label, partial(_onboard, text)) for label, text in tickets(chosen, files, desk.store)
+            ]
+        case Deed.RENEW:
+            if options.expiring is not None:
+                chosen = expiring(desk, chosen, within=options.expiring)
+            return [Work(name, partial(renew, name)) for name in chosen]
+        case Deed.REFRESH:
+            chosen = chosen if names else holding_older(desk)
+            return [Work(name, partial(refresh, name)) for name in chosen]
+        case Deed.DECOMMISSION:
+            return [Work(name, partial(_decommission, name)) for name in chosen]
 
 
-def _works(
-    names: tuple[str, ...], files: tuple[Path, ...], desk: service.Desk, options: Options
-) -> list[tuple[str, Work]]:
-    """What is to be done, each under the name that its result gets."""
-    if options.decommission:
-        return [(name, partial(_ended, name, desk)) for name in dict.fromkeys(names)]
-    tickets = _tickets(names, files, desk.store)
-    return [(label, partial(_told, text_of, desk, options)) for label, text_of in tickets]
-
-
-def _told(
-    text_of: Callable[[], str], desk: service.Desk, options: Options
-) -> tuple[dict[str, Any], ExitCode]:
-    return _one(text_of(), desk, options)
-
-
-def _ended(name: str, desk: service.Desk) -> tuple[dict[str, Any], ExitCode]:
-    changed = decommission(check_node_name(name), desk)
-    node = desk.store.get(name)
-    state = None if node is None else str(node.state)
-    if not changed:
-        desk.console.say(f"{name}: nothing to change, its identity has ended")
-    desk.console.data(f"{name}\t{state or '-'}\t{'would end' if desk.dry_run else 'identity ended'}")
-    if node is not None and not desk.dry_run and (command := next_command(node)) is not None:
-        desk.console.say(f"next, for {whose_move(node.state)}: {command}")
-    return {"name": name, "ok": True, "state": state, "changed": changed, "identity": None}, ExitCode.DONE
-
-
-def _one(text: str, desk: service.Desk, options: Options) -> tuple[dict[str, Any], ExitCode]:
-    console = desk.console
-    outcome = service.onboard(text, desk)
-    result = outcome.to_json()
-    if options.dry_run:
-        console.data(f"{outcome.name}\t{outcome.state}\twould be onboarded")
-        return result, ExitCode.DONE
-    if not outcome.changed:
-        console.say(f"{outcome.name}: nothing to change, it has its identity")
-    report = None
-    if options.verify and outcome.receipt is not None:
-        report = verify_node(outcome.receipt, ssh_key=desk.key_file, store=desk.store, console=console)
+def _onboard(text_of: Callable[[], str], desk: Desk) -> Outcome:
+    outcome = service.onboard(text_of(), desk)
+    what = f"certificate {outcome.held.serial if outcome.held else '-'}"
+    if outcome.receipt is None or desk.verify is None:
+        return replace(outcome, what=what)
+    report = desk.verify(outcome.receipt)
     node = desk.store.get(outcome.name)
-    state = outcome.state if node is None else node.state
-    result["state"] = str(state)
-    serial = outcome.held.serial if outcome.held else "-"
-    console.data(f"{outcome.name}\t{state}\tcertificate {serial}")
+    return replace(outcome, what=what, report=report, state=outcome.state if node is None else node.state)
+
+
+def _decommission(name: str, desk: Desk) -> Outcome:
+    changed = decommission(name, desk)
+    node = desk.store.get(name)
+    state = None if node is None else node.state
+    return Outcome(name, state, changed=changed, held=None, what="identity ended")
+
+
+def _only(work: Work, desk: Desk, options: Options) -> End:
+    try:
+        end = End(work.label, outcome=work.do(desk))
+    except MusterError as error:
+        end = End(work.label, error=error)
+    _tell(end, desk, options, alone=True)
+    return end
+
+
+def _tell(end: End, desk: Desk, options: Options, *, alone: bool) -> None:
+    """A node's row, and what people should know beside it."""
+    console, outcome = desk.console, end.outcome
+    if outcome is None:
+        if end.error is not None:
+            console.error(end.error)
+        if not alone:
+            why = end.error.what if end.error is not None else "a bug of ours"
+            console.data(f"{end.label}\t{_state(end.label, desk)}\tfailed: {why}")
+        return
+    state = outcome.state or "-"
+    if options.dry_run:
+        console.data(f"{outcome.name}\t{state}\t{options.deed.words[2]}")
+        return
+    if not outcome.changed:
+        console.say(f"{outcome.name}: nothing to change, {options.deed.words[3]}")
+    console.data(f"{outcome.name}\t{state}\t{outcome.what}")
+    report = outcome.report
     if report is not None:
-        result.update(ok=report.ok, verification=verification_json(report))
-        show(report, console)
+        if alone:
+            show(report, console)
         if report.error is not None:
             console.error(report.error)
-            return result, report.error.exit_code
-    if node is not None and (command := next_command(node)) is not None:
-        console.say(f"next: {command}")
-    return result, ExitCode.DONE
+            return
+    node = desk.store.get(outcome.name)
+    if alone and node is not None and (command := next_command(node)) is not None:
+        console.say(f"next, for {whose_move(node.state)}: {command}")
 
 
-def _desk(options: Options, console: Console) -> service.Desk:
-    authority = Authority.open(ca_folder(options.ca_dir), now=utc_now())
-    key_file = options.ssh_key or (authority.policy.ssh.key_file if authority.policy.ssh else None)
+def _state(label: str, desk: Desk) -> str:
+    try:
+        node = desk.store.get(label)
+    except MusterError:
+        node = None
+    return "-" if node is None else str(node.state)
+
+
+def _result(end: End) -> dict[str, Any]:
+    """As --json shows it."""
+    outcome = end.outcome
+    if outcome is None:
+        error = end.error.to_json() if end.error is not None else {"what": "a bug of ours", "exit_code": 1}
+        return {"name": end.label, "ok": False, "error": error}
+    result = outcome.to_json()
+    if outcome.report is not None:
+        result.update(ok=outcome.report.ok, verification=verification_json(outcome.report))
+    return result
+
+
+def _code(end: End) -> ExitCode:
+    if end.error is not None:
+        return end.error.exit_code
+    report = end.outcome.report if end.outcome is not None else None
+    return ExitCode.DONE if report is None or report.error is None else report.error.exit_code
+
+
+def _agree_on(unlocked: _Unlocked, options: Options, console: Console) -> Callable[[int], None]:
+    """The holder's word for many nodes; the key is unlocked with it, for threads ask nobody."""
+
+    def agree(count: int) -> None:
+        if options.deed is Deed.REFRESH:
+            _ask_to_refresh(f"refresh {count} nodes?", options, console)
+            return
+        to = options.deed.words[0].replace("its", "their").replace("it ", "each ")
+        agreement_on_many(
+            count, yes=options.yes, unattended=unlocked.unattended, no_input=options.no_input, to=to
+        )
+        if options.deed is not Deed.DECOMMISSION:
+            unlocked()
+
+    return agree
+
+
+def _ask_to_refresh(question: str, options: Options, console: Console) -> None:
+    """Nothing is signed and no identity given, so that a plain yes will do."""
+    if not ask(console, question, yes=options.yes):
+        raise Refused(
+            "nothing was refreshed", why="you said no", next_step="run the command again when you are sure"
+        )
+
+
+def _sign_lists_anew(desk: Desk, unlocked: _Unlocked, options: Options) -> None:
+    """Lists that were signed before must not stay without what this run revoked; once, and only if nobody is asked."""
+    if options.dry_run:
+        return
+    authority = _opened_anew(desk.authority)
+    if authority.lists is None or authority.unlisted <= 0 or not unlocked.at_hand:
+        return
+    try:
+        signed = authority.sign_lists(signer=unlocked(), now=desk.clock(), actor=desk.actor)
+    except MusterError as error:
+        desk.console.warn(f"the revocation lists were not signed anew: {error.what}: {error.why}")
+        return
+    count = len(signed.slots)
+    desk.console.say(
+        f"{count} revocation list{' was' if count == 1 else 's were'} signed anew, for certificates were revoked; "
+        "bring nodes the one that is due: onboard-node --refresh"
+    )
+
+
+def _desk(authority: Authority, unlocked: _Unlocked, options: Options, console: Console) -> Desk:
+    policy = authority.policy
+    key_file = options.ssh_key or (policy.ssh.key_file if policy.ssh else None)
     if key_file is None:
         raise BadInput(
             "there is no key to log in to nodes with",
@@ -145,9 +306,20 @@ def _desk(options: Options, console: Console) -> service.Desk:
         )
 
     def agree(name: str) -> None:
-        agreement(name, yes=options.yes, unattended=authority.policy.unattended, no_input=options.no_input)
+        if options.deed is Deed.REFRESH:
+            _ask_to_refresh(f"refresh {name}?", options, console)
+            return
+        to, done = options.deed.words[:2]
+        agreement(
+            name,
+            yes=options.yes,
+            unattended=policy.unattended,
+            no_input=options.no_input,
+            to=to,
+            done=done,
+        )
 
-    return service.Desk(
+    desk = Desk(
         authority=authority,
         store=Store.open(options.inventory),
         console=console,
@@ -155,59 +327,43 @@ def _desk(options: Options, console: Console) -> service.Desk:
         actor=whoami(),
         clock=utc_now,
         agree=agree,
-        signer=_once(authority, options, console),
+        signer=unlocked,
         dry_run=options.dry_run,
         replace=options.replace,
+        jump=options.jump,
     )
+    return replace(desk, verify=_verifier(desk)) if options.verify else desk
 
 
-def _once(authority: Authority, options: Options, console: Console) -> Callable[[], Signer]:
-    """The unlocked key; the passphrase is asked for once, however many nodes there are."""
-    unlocked: list[Signer] = []
-
-    def signer() -> Signer:
-        if not unlocked:
-            secret = read_passphrase(
-                options.passphrase_file, what="the issuing key", no_input=options.no_input
-            )
-            console.detail("unlocking the issuing key")
-            unlocked.append(authority.unlock(secret))
-        return unlocked[0]
-
-    return signer
-
-
-def _tickets(
-    names: tuple[str, ...], files: tuple[Path, ...], store: Store
-) -> list[tuple[str, Callable[[], str]]]:
-    by_name = [(name, partial(_named, store, name)) for name in dict.fromkeys(names)]
-    return [*by_name, *((str(file), partial(_read, file)) for file in dict.fromkeys(files))]
-
-
-def _named(store: Store, name: str) -> str:
-    """The record is not believed: a ticket for another node under this one's name is a mistake or worse."""
-    text = service.ticket_of(store, name)
-    told = peek_ticket(text).node
-    if told != name:
-        raise BadInput(
-            f"the ticket on record for {name} is not its own",
-            why=f"it is for {told}",
-            next_step=f"ask infra for: provision-node {name} --reissue-ticket",
-        )
-    return text
-
-
-def _read(file: Path) -> str:
+@contextmanager
+def _at_desk(desk: Desk, *, options: Options) -> Iterator[Desk]:
+    """A thread's own: an authority opened anew, for an index serves one thread, and a console that only warns."""
+    authority = _opened_anew(desk.authority)
     try:
-        with file.open("rb") as source:
-            return source.read(MAX_BYTES + 1).decode("utf-8")
-    except UnicodeDecodeError:
-        raise BadInput(
-            f"{file} is no ticket", why="it is not text", next_step="pass the file that infra handed over"
-        ) from None
-    except OSError as error:
-        raise BadInput(
-            f"{file} cannot be read",
-            why=error.strerror or str(error),
-            next_step="pass the file that infra handed over",
-        ) from error
+        quiet = Console(quiet=True, json_output=desk.console.json_output, no_input=True)
+        own = replace(desk, authority=authority, console=quiet)
+        yield replace(own, verify=_verifier(own)) if options.verify else own
+    finally:
+        authority.close()
+
+
+def _opened_anew(authority: Authority) -> Authority:
+    return Authority.open(authority.layout.folder, now=utc_now())
+
+
+def _verifier(desk: Desk) -> Callable[[Receipt], NodeReport]:
+    def hand_back(receipt: Receipt) -> str:
+        folder = desk.authority.layout.folder
+        return receipts.hand_back(receipt, ssh_key=desk.key_file, ca_dir=folder, now=desk.clock())
+
+    def verify(receipt: Receipt) -> NodeReport:
+        return verify_node(
+            receipt,
+            ssh_key=desk.key_file,
+            store=desk.store,
+            console=desk.console,
+            reach=partial(over_ssh, jump=desk.jump),
+            sign=hand_back,
+        )
+
+    return verify

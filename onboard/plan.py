@@ -1,16 +1,49 @@
 """What the node has, set against what it must have: steps to take, or reasons to refuse (pure)."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from ca.policy import Policy
 from inventory.agent_config import AgentConfig, AgentFabric, Identity
 from inventory.errors import Refused
-from inventory.ticket import Ticket
+from inventory.model import Fabric
+from onboard.fabrics import contradictions
 from onboard.facts import Facts
 from onboard.scripts import Place
+
+
+class Subject(Protocol):
+    """What is said of a machine that gets an identity: by infra's ticket, or by our own ledger for a renewal.
+
+    id: hex; the node keeps it beside the key that it makes, so that a stopped run finds that key again.
+    """
+
+    @property
+    def id(self) -> str:
+        """What it all is done for, once."""
+
+    @property
+    def node(self) -> str:
+        """The node's name."""
+
+    @property
+    def vm_uuid(self) -> str:
+        """The SMBIOS uuid, lower case."""
+
+    @property
+    def machine_id(self) -> str | None:
+        """machine-id(5), where it is known."""
+
+    @property
+    def user(self) -> str:
+        """Who logs in there."""
+
+    @property
+    def fabrics(self) -> tuple[Fabric, ...]:
+        """Its fast networks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +120,9 @@ def place_of(policy: Policy) -> Place:
     return Place(policy.install.dir, policy.install.owner, policy.install.group)
 
 
-def agent_config(ticket: Ticket, place: Place, interfaces: Mapping[str, str]) -> AgentConfig:
+def agent_config(
+    ticket: Subject, place: Place, interfaces: Mapping[str, str], *, crl: bool = False
+) -> AgentConfig:
     """The agent.yaml of a node: its identity's files behind the link, its fabrics' interfaces found by MAC."""
     here = f"{place.dir}/current"
     fabrics = tuple(
@@ -99,21 +134,27 @@ def agent_config(ticket: Ticket, place: Place, interfaces: Mapping[str, str]) ->
         )
         for fabric in ticket.fabrics
     )
+    files = {"cert_file": "chain.pem", "key_file": "key.pem", "ca_file": "bundle.pem"}
+    if crl:
+        files["crl_file"] = "crl.pem"
     identity = Identity.model_validate_json(
-        f'{{"cert_file": "{here}/chain.pem", "key_file": "{here}/key.pem", "ca_file": "{here}/bundle.pem"}}'
+        json.dumps({key: f"{here}/{name}" for key, name in files.items()})
     )
     return AgentConfig(node=ticket.node, identity=identity, fabrics=fabrics)
 
 
 def plan(
-    ticket: Ticket,
+    ticket: Subject,
     facts: Facts,
     policy: Policy,
     certify: Certify,
     *,
     now: datetime,
+    crl: bool = False,
 ) -> Plan:
     """What to do with a node that its ticket describes and that told these facts at `now`.
+
+    crl: whether there is a revocation list to be installed with the identity.
 
     Raises:
         Refused: the machine is not the ticket's, or cannot take an identity; every reason is told at once.
@@ -134,10 +175,10 @@ def plan(
     if not facts.group_known:
         reasons.append(f"the node has no group {place.group}, the group that the policy wants")
     if facts.uid not in {0, facts.owner_uid}:
-        reasons.append(f"{ticket.user} may not become root there: {_sudo_line(ticket.user)}")
-    for fabric in ticket.fabrics:
-        if not (facts.interfaces.get(fabric.mac or "") or fabric.interface):
-            reasons.append(f"the node has no interface with the MAC {fabric.mac} of {fabric.name}")
+        said = f" (sudo -n says: {facts.sudo})" if facts.sudo else ""
+        line = f"{ticket.user} ALL=(ALL) NOPASSWD: ALL"
+        reasons.append(f"{ticket.user} may not become root there{said}: {_sudo_line(line)}")
+    reasons.extend(contradictions(ticket.fabrics, facts.interfaces))
     if reasons:
         raise Refused(
             f"{ticket.node} gets no identity",
@@ -148,7 +189,7 @@ def plan(
     steps: list[Step] = [
         MakeKey(number, again=again),
         certify,
-        Install(number, place, agent_config(ticket, place, facts.interfaces)),
+        Install(number, place, agent_config(ticket, place, facts.interfaces, crl=crl)),
     ]
     if policy.bootstrap_keys == "remove":
         steps.append(RemoveBootstrap(ticket.user, place.owner))
@@ -159,12 +200,13 @@ def plan(
     return Plan(tuple(steps), tuple(warnings), skew)
 
 
-def _machine(ticket: Ticket, facts: Facts, policy: Policy, reasons: list[str], warnings: list[str]) -> None:
+def _machine(ticket: Subject, facts: Facts, policy: Policy, reasons: list[str], warnings: list[str]) -> None:
     """Is it the machine that infra made? This catches mistakes and clones, not a hypervisor that lies."""
     if facts.machine_uuid is None:
         text = "the node's machine uuid could not be read (/sys/class/dmi/id/product_uuid)"
         if facts.uid != 0:
-            text += f"; only root may: {_sudo_line(ticket.user)}"
+            line = f"{ticket.user} ALL=(root) NOPASSWD: {facts.cat} /sys/class/dmi/id/product_uuid"
+            text += f"; only root may: {_sudo_line(line)}"
         (reasons if policy.machine_uuid == "required" else warnings).append(text)
     elif facts.machine_uuid != ticket.vm_uuid:
         reasons.append(f"the node's machine uuid is {facts.machine_uuid}, the ticket's is {ticket.vm_uuid}")
@@ -173,11 +215,11 @@ def _machine(ticket: Ticket, facts: Facts, policy: Policy, reasons: list[str], w
         reasons.append(f"the node's machine-id is {told}, the ticket's is {ticket.machine_id}")
 
 
-def _sudo_line(login: str) -> str:
-    return f"{login} needs the line '{login} ALL=(ALL) NOPASSWD: ALL' in /etc/sudoers.d"
+def _sudo_line(line: str) -> str:
+    return f"it takes the line '{line}' in /etc/sudoers.d/muster (mode 0440)"
 
 
-def _generation(ticket: Ticket, facts: Facts) -> tuple[int, bool]:
+def _generation(ticket: Subject, facts: Facts) -> tuple[int, bool]:
     """The generation to install: the one made for this ticket if there is one, else the next number."""
     for generation in facts.generations:
         if generation.ticket == ticket.id:

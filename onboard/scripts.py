@@ -18,14 +18,40 @@ export PATH LC_ALL
 umask 077
 say() { printf '%s=%s\\n' "$1" "$2"; }
 keyhash() { openssl pkey -in "$1" -pubout -outform DER 2>/dev/null | openssl dgst -sha256 -r | cut -c1-64; }
+wipe() {
+    if [ -L "$1" ]; then rm -f "$1"; return; fi
+    if command -v shred >/dev/null 2>&1; then
+        for secret in "$1"/key.pem "$1"/key.new; do
+            if [ -f "$secret" ] && [ ! -L "$secret" ]; then shred -u "$secret" 2>/dev/null; fi
+        done
+    fi
+    rm -rf "$1"
+}
+# A cut session leaves a script at work here; the next one waits for its end. Status 75: nothing was done.
+alone() {
+    if [ -L "$dir/generations" ]; then
+        echo "$dir/generations is a symbolic link, which is nothing of ours" >&2
+        exit 75
+    fi
+    command -v flock >/dev/null 2>&1 || return 0
+    { exec 9<"$dir" && flock -w 30 9; } || { echo "another run is at work in $dir" >&2; exit 75; }
+}
+bounded() {
+    seconds="$1"
+    shift
+    if command -v timeout >/dev/null 2>&1; then timeout -k 5 "$seconds" "$@"; else "$@"; fi
+}
 """
 
 _FACTS = """\
 say uid "$(id -u)"
 say clock "$(date +%s)"
+say hostname "$(uname -n)"
 say machine_id "$(cat /etc/machine-id 2>/dev/null)"
 uuid=/sys/class/dmi/id/product_uuid
 say machine_uuid "$({ cat $uuid || sudo -n "$(command -v cat)" $uuid </dev/null; } 2>/dev/null | tr A-F a-f)"
+[ "$(id -u)" = 0 ] || say sudo "$(sudo -n true 2>&1 </dev/null | tail -n 1 | tr -cd ' -~' | cut -c1-160)"
+say cat "$(command -v cat)"
 say owner_uid "$(id -u "$owner" 2>/dev/null)"
 say group_gid "$(getent group "$group" 2>/dev/null | cut -d: -f3)"
 for tool in openssl python3 install ln mv rm mkdir chown chmod readlink; do
@@ -53,40 +79,69 @@ _KEY = """\
 set -e
 folder="$dir/generations/$generation"
 mkdir -p "$dir/generations"
-if [ ! -s "$folder/key.pem" ] || [ "$(cat "$folder/ticket" 2>/dev/null)" != "$ticket" ]; then
-    rm -rf "$folder"
+alone
+made=""
+trap '[ -z "$made" ] || rm -rf "$folder"' EXIT
+if [ -L "$folder" ] || [ ! -s "$folder/key.pem" ] || [ "$(cat "$folder/ticket" 2>/dev/null)" != "$ticket" ]; then
+    wipe "$folder"
     mkdir "$folder"
+    made=yes
     openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out "$folder/key.new"
     printf '%s\\n' "$ticket" > "$folder/ticket"
     mv "$folder/key.new" "$folder/key.pem"
+    # What is certified next must not be lost with the power.
+    sync "$folder/key.pem" "$folder/ticket" "$folder" "$dir/generations" 2>/dev/null || sync
 fi
 say key "$(keyhash "$folder/key.pem")"
 openssl req -new -sha256 -key "$folder/key.pem" -subj "/CN=$node"
 say end key
+made=""
 """
 
 _INSTALL = """\
 folder="$dir/generations/$generation"
 # A session that is cut must not end this half-way: it runs to its end, and the next run finds that it did.
 trap '' HUP PIPE
+mkdir -p "$dir/generations"
+alone
 before="$(readlink "$dir/current" 2>/dev/null)"
 [ "$before" = "generations/$generation" ] && before="$(cat "$folder/before" 2>/dev/null)"
-keys=""
-saved="$folder/authorized_keys.before"
+eval "home=~$login"
+keys="$home/.ssh/authorized_keys"
+# What was there before lies beside it, so that putting it back is one rename, which a full disk allows too.
+saved="$keys.muster-before"
+sudoers=/etc/sudoers.d
+back() {
+    rm -f "$dir/.current.new"
+    ln -s "$before" "$dir/.current.new" && mv -T "$dir/.current.new" "$dir/current"
+}
 fail() {
     trap - INT TERM
-    [ -n "$keys" ] && [ -f "$saved" ] && cp -p "$saved" "$keys.new" && mv "$keys.new" "$keys"
+    rest=""
+    again=""
+    ours=""
+    [ ! -f "$saved" ] || mv "$saved" "$keys" || rest="; $keys was not put back"
+    for was in "$sudoers"/.*.muster-before; do
+        [ -f "$was" ] || continue
+        rules="${was##*/.}"
+        mv "$was" "$sudoers/${rules%.muster-before}" || rest="$rest; the sudo rules were not put back"
+    done
     if [ "$(readlink "$dir/current" 2>/dev/null)" = "generations/$generation" ]; then
+        ours=yes
         if [ -n "$before" ] && [ "$before" != "generations/$generation" ]; then
-            ln -s "$before" "$dir/.current.new" && mv -T "$dir/.current.new" "$dir/current"
+            back || again=yes
         else
             rm -f "$dir/current"
         fi
-        [ -n "$reload_command" ] && sh -c "$reload_command" </dev/null >/dev/null 2>&1
     fi
-    if command -v shred >/dev/null 2>&1; then shred -u "$folder/key.pem" 2>/dev/null; fi
-    rm -rf "$folder" "$dir/.current.new"
-    say failed "$1: $(printf '%s' "${2:-}" | tr '\\n' ' ' | cut -c1-400)"
+    wipe "$folder"
+    rm -f "$dir/.current.new" "$keys.new" "$sudoers/.muster.new"
+    [ -z "$again" ] || back || rest="$rest; $dir/current was not put back"
+    [ ! -e "$folder" ] || rest="$rest; $folder was not removed"
+    if [ -n "$ours" ] && [ -n "$reload_command" ]; then
+        bounded 40 sh -c "$reload_command" </dev/null >/dev/null 2>&1 9<&-
+    fi
+    say failed "$1: $(printf '%s' "${2:-}" | tr '\\n' ' ' | cut -c1-400)$rest"
     exit 1
 }
 trap 'fail interrupted' INT TERM
@@ -104,14 +159,16 @@ chmod 0755 "$dir" && chmod 0750 "$dir/generations" "$folder" && chmod 0640 "$fol
     && chmod 0600 "$folder/key.pem" || fail modes "chmod"
 [ "$(openssl x509 -in "$folder/chain.pem" -noout -pubkey 2>/dev/null)" \\
     = "$(openssl pkey -in "$folder/key.pem" -pubout 2>/dev/null)" ] || fail match "certificate and key differ"
-judged="$(openssl verify -x509_strict -CAfile "$folder/bundle.pem" -untrusted "$folder/chain.pem" \\
+listed=""
+[ ! -f "$folder/crl.pem" ] || listed="-crl_check -CRLfile $folder/crl.pem"
+judged="$(openssl verify -x509_strict $listed -CAfile "$folder/bundle.pem" -untrusted "$folder/chain.pem" \\
     "$folder/chain.pem" 2>&1)" || fail chain "$judged"
 if [ -n "$check_command" ]; then
-    said="$(MUSTER_AGENT_CONFIG="$folder/agent.yaml" sh -c "$check_command" </dev/null 2>&1)" \\
-        || fail check_command "$said"
+    said="$(MUSTER_AGENT_CONFIG="$folder/agent.yaml" bounded 40 sh -c "$check_command" </dev/null 2>&1 9<&-)" \\
+        || fail check_command "${said:-no word, status $?}"
 fi
 say step checked
-printf '%s' "$before" > "$folder/before"
+printf '%s' "$before" > "$folder/before" || fail write before
 sync "$folder"/* "$folder" "$dir/generations" 2>/dev/null || sync
 ln -s "generations/$generation" "$dir/.current.new" && mv -T "$dir/.current.new" "$dir/current" \\
     || fail swap "$dir/current"
@@ -119,41 +176,53 @@ if [ "$(id -u)" = 0 ]; then chown -h "$owner:$group" "$dir/current" || fail owne
 sync "$dir" 2>/dev/null || sync
 say step swapped
 if [ -n "$reload_command" ]; then
-    said="$(sh -c "$reload_command" </dev/null 2>&1)" || fail reload_command "$said"
+    said="$(bounded 60 sh -c "$reload_command" </dev/null 2>&1 9<&-)" \\
+        || fail reload_command "${said:-no word, status $?}"
     say step reloaded
 fi
 if [ "$bootstrap" = remove ]; then
-    eval "home=~$login"
-    file="$home/.ssh/authorized_keys"
-    if [ -f "$file" ] && grep -qF "$holder_key" "$file"; then
-        cp -p "$file" "$saved" && cp -p "$file" "$file.new" && keys="$file" || fail bootstrap "$file"
-        grep -F "$holder_key" "$saved" > "$file.new" && mv "$file.new" "$file" || fail bootstrap "$file"
+    if [ -f "$keys" ] && grep -qF "$holder_key" "$keys"; then
+        # What a run that was ended here has saved is the older, and the truth.
+        [ -f "$saved" ] || { cp -p "$keys" "$saved.new" && mv "$saved.new" "$saved"; } || fail bootstrap "$keys"
+        cp -p "$keys" "$keys.new" && grep -F "$holder_key" "$saved" > "$keys.new" && mv "$keys.new" "$keys" \\
+            || fail bootstrap "$keys"
         say bootstrap "$(grep -cvF "$holder_key" "$saved")"
     else
         say bootstrap none
     fi
     # Where root owns the identity, its upkeep needs root, and the sudo of the login user stays.
     if [ "$(id -u)" = 0 ] && [ "$login" != root ] && [ "$owner" != root ]; then
-        for rules in /etc/sudoers.d/*; do
+        for rules in "$sudoers"/*; do
             [ -f "$rules" ] && grep -qE "^$login[[:space:]]" "$rules" || continue
+            # sudo reads no file with a dot in its name (sudoers(5)).
+            was="$sudoers/.${rules##*/}.muster-before"
+            new="$sudoers/.muster.new"
+            [ -f "$was" ] || { cp -p "$rules" "$was.new" && mv "$was.new" "$was"; } || fail sudo "$rules"
             # The login user keeps just what verifying and a next identity need: to read the machine's uuid,
             # and to act as the key's owner.
-            grep -vE "^$login[[:space:]]" "$rules" > "$folder/sudo.new"
+            grep -vE "^$login[[:space:]]" "$rules" > "$new"
             printf '%s ALL=(root) NOPASSWD: %s /sys/class/dmi/id/product_uuid\\n' "$login" "$(command -v cat)" \\
-                >> "$folder/sudo.new"
-            [ "$owner" = "$login" ] || printf '%s ALL=(%s) NOPASSWD: ALL\\n' "$login" "$owner" >> "$folder/sudo.new"
-            chown 0:0 "$folder/sudo.new" && chmod 0440 "$folder/sudo.new" && mv "$folder/sudo.new" "$rules" \\
-                || fail sudo "$rules"
+                >> "$new" || fail sudo "$rules"
+            if [ "$owner" != "$login" ]; then
+                printf '%s ALL=(%s) NOPASSWD: ALL\\n' "$login" "$owner" >> "$new" || fail sudo "$rules"
+            fi
+            if command -v visudo >/dev/null 2>&1; then
+                said="$(visudo -cqf "$new" 2>&1)" || fail sudo "$rules would be no rules any more: $said"
+            fi
+            chown 0:0 "$new" && chmod 0440 "$new" && mv "$new" "$rules" || fail sudo "$rules"
             say sudo "$rules"
         done
     fi
-    rm -f "$saved"
 fi
-trap - INT TERM
+trap '' INT TERM
+rm -f "$saved" "$saved.new"
+for was in "$sudoers"/.*.muster-before "$sudoers"/.*.muster-before.new; do
+    [ ! -f "$was" ] || rm -f "$was"
+done
 for old in "$dir"/generations/*; do
     case "generations/${old##*/}" in
         "generations/$generation" | "$before") ;;
-        *) rm -rf "$old" ;;
+        *) wipe "$old" ;;
     esac
 done
 say end install
@@ -161,6 +230,7 @@ say end install
 
 _WIPE = """\
 trap '' HUP PIPE
+[ ! -d "$dir" ] || alone
 for key in "$dir"/generations/*/key.pem; do
     [ -f "$key" ] || continue
     if command -v shred >/dev/null 2>&1; then shred -u "$key" 2>/dev/null; fi
@@ -221,6 +291,8 @@ def install(
     holder_key: type and base64 of the one login key that stays when `bootstrap` is `remove`.
     """
     puts = "\n".join(f"put {name} {base64.b64encode(content).decode()}" for name, content in files.items())
+    if "crl.pem" not in files:
+        puts += '\nrm -f "$folder/crl.pem"'
     return _script(
         _INSTALL.replace("@FILES@", puts),
         dir=place.dir,
@@ -240,7 +312,12 @@ def wipe(place: Place) -> bytes:
     return _script(_WIPE, dir=place.dir)
 
 
+def script(body: str, **values: str) -> bytes:
+    """A script as the others here are: helpers, then settings, then `body` as one function."""
+    return _script(body, **values)
+
+
 def _script(body: str, **values: str) -> bytes:
     settings = "".join(f"{name}={shlex.quote(value)}\n" for name, value in values.items())
     # A function is read whole before it runs, so a cut session never runs half a script.
-    return f"{_HEAD}{settings}main() {{\n{body}}}\nmain </dev/null\n".encode()
+    return f"{_HEAD}{settings}main() {{\nsay begin script\n{body}}}\nmain </dev/null\n".encode()

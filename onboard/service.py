@@ -1,84 +1,37 @@
 """onboard-node's work for one node: ticket, machine, agreement, enrolment, receipt; each step on record."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
-from pathlib import Path
-from typing import Any
+from ipaddress import ip_address
 
-from ca.authority import Authority
-from ca.policy import Request, allow
+from ca.policy import Policy, Request, allow
 from ca.record import Record
+from ca.rules import Machine, replaced_by
 from ca.signer import Signer
 from inventory import signature
-from inventory.console import Console
 from inventory.errors import BadInput, MusterError, Refused
-from inventory.files import lock, write_whole
+from inventory.files import lock
 from inventory.model import Node, State
-from inventory.reach import Session, open_session
+from inventory.reach import Session
 from inventory.store import Store
-from inventory.ticket import Believed, Receipt, Ticket, iso, peek_ticket, read_ticket, sign_receipt
-from onboard import enroll, screen
+from inventory.ticket import (
+    Believed,
+    Receipt,
+    Ticket,
+    iso,
+    peek_ticket,
+    read_ticket,
+    sign_receipt,
+    signed_ticket,
+)
+from onboard import enroll, screen, upkeep
+from onboard.desk import Desk, Outcome, Shown, brief, keep_receipt, session_to, signer_of_receipts
 from onboard.facts import Facts
 from onboard.plan import Certify, MakeKey, Plan, place_of, plan
 
-_SESSION_S = 20.0
 _FRESH = {State.AWAITING_IDENTITY, State.ONBOARDING, State.ONBOARD_FAILED}
 _LIVED = {State.AWAITING_VERIFICATION, State.VERIFY_FAILED, State.IN_SERVICE, State.ONBOARD_FAILED}
-
-
-@dataclass(frozen=True, slots=True)
-class Desk:
-    """What the holder works with: the authority, the record, the key for nodes and receipts, and the outside.
-
-    agree: asks for the node's name on the terminal; raises where there is no agreement.
-    signer: unlocks the issuing key, asking for its passphrase at the first call.
-    """
-
-    authority: Authority
-    store: Store
-    console: Console
-    key_file: Path
-    actor: str
-    clock: Callable[[], datetime]
-    agree: Callable[[str], None]
-    signer: Callable[[], Signer]
-    dry_run: bool = False
-    replace: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How it went for one node; `receipt` is there once the identity is in force."""
-
-    name: str
-    state: State
-    changed: bool
-    held: enroll.Held | None
-    receipt: Receipt | None = None
-    steps: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = field(default_factory=tuple)
-
-    def to_json(self) -> dict[str, Any]:
-        """As --json shows it."""
-        held = self.held
-        identity = None
-        if held is not None:
-            identity = {
-                "serial": held.serial,
-                "spiffe_id": held.spiffe_id,
-                "not_after": iso(held.not_after),
-                "fingerprint_sha256": held.fingerprint_sha256,
-            }
-        return {
-            "name": self.name,
-            "ok": True,
-            "state": str(self.state),
-            "changed": self.changed,
-            "identity": identity,
-            "plan": list(self.steps),
-            "warnings": list(self.warnings),
-        }
 
 
 def ticket_of(store: Store, name: str) -> str:
@@ -125,6 +78,8 @@ def _onboard(text: str, ticket: Ticket, desk: Desk) -> Outcome:
         return _nothing_to_do(ticket, done, desk)
     open_record = enroll.begun(authority, ticket, now)
     believed = _believe(text, desk, at=now if open_record is None else open_record.at)
+    authority.refuse_void(ticket.id, node=ticket.node)
+    _check_place(ticket, authority.policy)
     node = _on_record(believed, text, desk)
     granted = allow(authority.policy, _request(ticket))
     certify = Certify(
@@ -133,10 +88,12 @@ def _onboard(text: str, ticket: Ticket, desk: Desk) -> Outcome:
         granted.spiffe_id,
         granted.lifetime,
     )
+    ends, crl = _ends(ticket, desk, now), enroll.list_due(authority, now)
     with _session(ticket, desk) as session:
         facts = enroll.read_facts(session, place_of(authority.policy))
         now = desk.clock()
-        planned = plan(ticket, facts, authority.policy, certify, now=now)
+        planned = plan(ticket, facts, authority.policy, certify, now=now, crl=crl is not None)
+        planned = replace(planned, warnings=(*planned.warnings, *ends))
         _show(believed, facts, planned, desk, now)
         steps = tuple(str(step) for step in planned.steps)
         if desk.dry_run:
@@ -145,9 +102,10 @@ def _onboard(text: str, ticket: Ticket, desk: Desk) -> Outcome:
             )
         desk.agree(ticket.node)
         signer = _unlocked(desk, needed=open_record is None)
-        node = _moved(node, State.ONBOARDING, desk, f"ticket {believed.fingerprint} of {believed.signer}")
+        why = "; ".join((f"ticket {believed.fingerprint} of {believed.signer}", *ends))
+        node = _moved(node, State.ONBOARDING, desk, why)
         try:
-            held = _enrol(session, planned, ticket, signer, desk)
+            held = _enrol(session, planned, ticket, signer, desk, crl)
         except MusterError as error:
             _moved(node, State.ONBOARD_FAILED, desk, f"{error.what}: {error.why}")
             raise
@@ -172,8 +130,47 @@ def _believe(text: str, desk: Desk, *, at: datetime) -> Believed:
             next_step=f"add ticket_signers to {desk.authority.layout.policy} (OpenSSH allowed signers)",
         )
     return read_ticket(
-        text, signers=policy.ticket_signers, now=at, max_age=timedelta(hours=policy.max_ticket_age_h)
+        text,
+        signers=policy.ticket_signers,
+        now=at,
+        max_age=timedelta(hours=policy.max_ticket_age_h),
+        revoked=policy.ticket_revoked_keys,
     )
+
+
+def _check_place(ticket: Ticket, policy: Policy) -> None:
+    """Refuse loopback: that is this very host, unless the policy says that its nodes are there."""
+    address = ip_address(ticket.address.ip)
+    if address.is_loopback and not any(address in network for network in policy.networks):
+        raise Refused(
+            f"{ticket.node} is not dialled",
+            why=f"its ticket says {address}, which is this host itself",
+            next_step="ask infra how the node is reached; a lab's policy names loopback in its addresses",
+        )
+
+
+def _check_newest(believed: Believed, known: str, desk: Desk) -> None:
+    """Refuse a ticket when the record has a later one of the same machine, by an allowed signer.
+
+    From the record only such a ticket's bytes are believed: whoever writes there what they like stops nobody.
+    """
+    policy, ticket = desk.authority.policy, believed.ticket
+    if policy.ticket_signers is None:
+        return
+    try:
+        other = signed_ticket(
+            known, signers=policy.ticket_signers, now=desk.clock(), revoked=policy.ticket_revoked_keys
+        )
+    except MusterError:
+        return
+    later = other.ticket
+    same = (later.node, later.vm_uuid) == (ticket.node, ticket.vm_uuid)
+    if same and later.id != ticket.id and (ticket.id in later.supersedes or later.made_at > ticket.made_at):
+        raise Refused(
+            f"the ticket for {ticket.node} is not its newest",
+            why=f"{other.signer} made ticket {other.fingerprint} at {iso(later.made_at)}, after it",
+            next_step=f"use that one, which is on record: onboard-node {ticket.node}",
+        )
 
 
 def _request(ticket: Ticket) -> Request:
@@ -181,22 +178,42 @@ def _request(ticket: Ticket) -> Request:
 
 
 def _session(ticket: Ticket, desk: Desk) -> Session:
-    with desk.console.waiting(f"SSH on {ticket.address.ip}", timeout_s=_SESSION_S):
-        return open_session(
-            host=ticket.address.ip,
-            port=ticket.ssh_port,
-            user=ticket.user,
-            host_keys=ticket.host_keys,
-            key_file=desk.key_file,
-            timeout_s=_SESSION_S,
-        )
+    return session_to(
+        ticket.address, desk, port=ticket.ssh_port, user=ticket.user, host_keys=ticket.host_keys
+    )
+
+
+def _ends(ticket: Ticket, desk: Desk, now: datetime) -> tuple[str, ...]:
+    """What ends because another machine takes over the name: certificate, uuid and pin, for screen and record.
+
+    Raises:
+        Refused: another machine holds the name, and the holder did not say that it is replaced.
+    """
+    machine = Machine(ticket.node, ticket.vm_uuid.lower(), "", ticket.host_keys, ticket.machine_id)
+    records = desk.authority.records(ticket.node)
+    ending = set(replaced_by(records, machine, now=now, replace=desk.replace))
+    return tuple(
+        f"replaced: certificate {record.serial} of VM {record.vm_uuid} ends, and the pin "
+        f"{', '.join(key.fingerprint for key in record.host_keys) or '(none)'} counts no more"
+        for record in records
+        if record.serial in ending
+    )
 
 
 def _show(believed: Believed, facts: Facts, planned: Plan, desk: Desk, now: datetime) -> None:
-    not_after = now + desk.authority.policy.lifetime
-    name = desk.authority.issuing.subject.rfc4514_string()
-    for line in screen.lines(believed, facts, planned, now=now, ca_name=name, not_after=not_after):
-        desk.console.say(line)
+    authority, ticket = desk.authority, believed.ticket
+    name = authority.issuing.subject.rfc4514_string()
+    begin = max(now - enroll.backdate(authority.policy), authority.issuing.not_valid_before_utc)
+    validity = (begin, now + authority.policy.lifetime)
+    records = authority.records(ticket.node)
+    lines = screen.lines(believed, facts, planned, now=now, ca_name=name, validity=validity, records=records)
+    row = (
+        f"{believed.fingerprint} of {believed.signer}, {brief(now - ticket.made_at)} ago",
+        "uuid agrees" if facts.machine_uuid == ticket.vm_uuid else "uuid not readable",
+        f"{brief(abs(planned.skew))} apart",
+        "; ".join(("new identity", *planned.warnings)),
+    )
+    desk.put(ticket.node, Shown(tuple(lines), row))
 
 
 def _unlocked(desk: Desk, *, needed: bool) -> Callable[[], Signer]:
@@ -208,7 +225,12 @@ def _unlocked(desk: Desk, *, needed: bool) -> Callable[[], Signer]:
 
 
 def _enrol(
-    session: Session, planned: Plan, ticket: Ticket, signer: Callable[[], Signer], desk: Desk
+    session: Session,
+    planned: Plan,
+    ticket: Ticket,
+    signer: Callable[[], Signer],
+    desk: Desk,
+    crl: enroll.DueList | None,
 ) -> enroll.Held:
     authority = desk.authority
     make = next(step for step in planned.steps if isinstance(step, MakeKey))
@@ -228,6 +250,7 @@ def _enrol(
             login=ticket.user,
             holder_key=" ".join(signature.public_key_line(desk.key_file).split()[:2]),
             uuid=ticket.vm_uuid,
+            crl=crl.pem if crl else None,
         )
     except enroll.RolledBack as error:
         authority.revoke(
@@ -236,12 +259,9 @@ def _enrol(
         raise
     for line in told:
         desk.console.say(f"{ticket.node}: {line}")
-    authority.installed(paper.serial, now=desk.clock(), actor=desk.actor)
-    for record in authority.records(ticket.node):
-        if record.live(now) and record.serial != paper.serial:
-            authority.revoke(
-                record.serial, reason=f"superseded by {paper.serial}", now=desk.clock(), actor=desk.actor
-            )
+    record, number = authority.find(paper.serial), crl.number if crl else None
+    upkeep.tell_bundle(ticket.node, desk)
+    enroll.settle(authority, record, crl_number=number, now=desk.clock(), actor=desk.actor)
     return paper.held
 
 
@@ -257,19 +277,22 @@ def _nothing_to_do(ticket: Ticket, record: Record, desk: Desk) -> Outcome:
             next_step=f"ask infra for a new ticket: provision-node {ticket.node} --reissue-ticket",
         )
     held = enroll.held_by(record)
+    settled = not desk.dry_run and enroll.settle(desk.authority, record, now=desk.clock(), actor=desk.actor)
     node = desk.store.get(ticket.node)
     if node is not None and node.state in {State.ONBOARDING, State.ONBOARD_FAILED} and not desk.dry_run:
         node = _moved(node, State.ONBOARDING, desk, "going on after an interruption")
         node, receipt = _receipted(node, ticket, held, desk)
         return Outcome(ticket.node, node.state, changed=True, held=held, receipt=receipt)
     state = State.AWAITING_VERIFICATION if node is None else node.state
-    return Outcome(ticket.node, state, changed=False, held=held)
+    return Outcome(ticket.node, state, changed=settled, held=held)
 
 
 def _on_record(believed: Believed, text: str, desk: Desk) -> Node:
     """The node in our record, its facts taken from the ticket alone."""
     ticket = believed.ticket
     found = desk.store.get(ticket.node)
+    if found is not None and found.ticket is not None and found.ticket != text:
+        _check_newest(believed, found.ticket, desk)
     node = _told_by(ticket, text, found or Node(ticket.node, State.AWAITING_IDENTITY))
     if desk.dry_run:
         return node
@@ -313,7 +336,6 @@ def _moved(node: Node, state: State, desk: Desk, why: str) -> Node:
 def _receipted(node: Node, ticket: Ticket, held: enroll.Held, desk: Desk) -> tuple[Node, Receipt]:
     """The signed receipt, kept beside the authority and in the record, which moves on with it."""
     authority = desk.authority
-    comment = signature.public_key_line(desk.key_file).split()[2:]
     receipt = Receipt(
         kind="onboarded",
         node=ticket.node,
@@ -329,13 +351,11 @@ def _receipted(node: Node, ticket: Ticket, held: enroll.Held, desk: Desk) -> tup
         ca_fingerprint=authority.fingerprint_sha256,
         install_dir=authority.policy.install.dir,
         owner=authority.policy.install.owner,
-        made_by=" ".join(comment) or desk.actor,
+        made_by=signer_of_receipts(desk),
         made_at=desk.clock(),
     )
     text = sign_receipt(receipt, key_file=desk.key_file)
-    folder = authority.layout.receipts
-    folder.mkdir(mode=0o700, exist_ok=True)
-    write_whole(folder / f"{ticket.node}.receipt", text.encode())
+    keep_receipt(ticket.node, text, desk)
     why = f"certificate {held.serial} installed, until {iso(held.not_after)}"
     moved = replace(node, state=State.AWAITING_VERIFICATION, receipt=text, reason=None)
     return desk.store.save(moved, why=why), receipt

@@ -13,6 +13,7 @@ import proxmoxer.core
 import requests
 from proxmoxer import ProxmoxResource, ResourceException
 from proxmoxer.backends.https import Backend, JsonSerializer
+from requests.utils import get_environ_proxies
 
 from inventory.errors import MusterError, OtherSide
 from provision.api_token import Token
@@ -85,6 +86,9 @@ class Proxmox(Cluster, Removal, Uploads):
         )
         self._session = backend.get_session()
         self._trust.mount(self._session)
+        # The environment's proxy for this address is looked up once, not anew for each request.
+        self._session.proxies = get_environ_proxies(backend.get_base_url())
+        self._session.trust_env = False
         self._session.max_redirects = 0  # the API never redirects, and a token goes nowhere else
         self._api = ProxmoxResource(
             base_url=backend.get_base_url(), session=self._session, serializer=_WholeAnswer()

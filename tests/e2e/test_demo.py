@@ -16,15 +16,10 @@ from lab.places import Places
 from lab.running import Lab
 from tests.lab.processes import descendants, mounts, still_there, with_text
 from tests.require import need_command
+from verify import scenarios
 
 ROOT = Path(__file__).parents[2]
-SCENARIOS = {
-    "assemble": "positive",
-    "gate": "positive",
-    "missing-rank": "negative",
-    "killed-rank": "negative",
-    "stranger": "negative",
-}
+SCENARIOS = {scenario.name: scenario.kind for scenario in scenarios.SCENARIOS}
 
 
 def start(folder: Path, *arguments: str) -> "subprocess.Popen[str]":

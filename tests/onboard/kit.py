@@ -17,7 +17,7 @@ from inventory.console import Console
 from inventory.model import Address, HostKey
 from inventory.store import Store
 from inventory.ticket import TICKET_NAMESPACE, Ticket, sign_ticket
-from onboard.service import Desk
+from onboard.desk import Desk
 from tests.sshd import ADDRESS, Sshd, keygen
 
 NOW = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
@@ -96,6 +96,12 @@ class Bench:
         file = self.folder / "ca" / "policy.yaml"
         file.write_text(policy_text(self, **lines))
 
+    def install(self, **more: str) -> str:
+        """The policy's install, with more lines."""
+        user, group = getpass.getuser(), grp.getgrgid(os.getgid()).gr_name
+        lines = {"dir": str(self.install_dir), "owner": user, "group": group, **more}
+        return "{" + ", ".join(f"{key}: {value}" for key, value in lines.items()) + "}"
+
     def desk(
         self, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC), dry_run: bool = False
     ) -> Desk:
@@ -123,7 +129,7 @@ class Bench:
         return self.install_dir / "current" / name
 
 
-def bench(folder: Path, server: Sshd) -> Bench:
+def bench(folder: Path, server: Sshd, *, kdf: Kdf = CHEAP) -> Bench:
     """A new authority whose policy installs into a folder of the test's own, on this machine."""
     infra = keygen(folder / "infra", comment="infra@lab")
     made = Bench(folder, server, infra, folder / "node")
@@ -131,9 +137,7 @@ def bench(folder: Path, server: Sshd) -> Bench:
     (folder / "signers").write_text(f'infra@lab namespaces="{TICKET_NAMESPACE}" {kind} {blob}\n')
     policy = folder / "policy.yaml"
     policy.write_text(policy_text(made))
-    Authority.create(
-        folder / "ca", policy_file=policy, passphrase=PASSPHRASE, now=datetime.now(UTC), kdf=CHEAP
-    )
+    Authority.create(folder / "ca", policy_file=policy, passphrase=PASSPHRASE, now=datetime.now(UTC), kdf=kdf)
     made.set_policy()
     return made
 

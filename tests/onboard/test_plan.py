@@ -132,6 +132,17 @@ def test_a_login_without_sudo_will_do_only_for_its_own_folder() -> None:
         planned(facts(uid=1000, owner_uid=1001), other)
 
 
+def test_the_sudo_line_that_is_needed_is_told_to_the_letter_and_why_sudo_would_not() -> None:
+    told = facts(
+        uid=1000, owner_uid=1001, machine_uuid=None, cat="/bin/cat", sudo="sudo: a password is required"
+    )
+    with pytest.raises(Refused) as refused:
+        planned(told)
+
+    assert "(sudo -n says: sudo: a password is required)" in refused.value.why
+    assert "'muster ALL=(root) NOPASSWD: /bin/cat /sys/class/dmi/id/product_uuid'" in refused.value.why
+
+
 def test_a_fabrics_interface_is_found_by_its_mac() -> None:
     fabric = Fabric("fabric0", mac="bc:24:11:00:00:02", mtu=9000, rate_gbps=400.0)
     install = next(step for step in planned(facts(), fabrics=(fabric,)).steps if isinstance(step, Install))
