@@ -27,6 +27,7 @@ _PACKAGES = {  # Debian's, where the package is not named like its command
     "ssh-keygen": "openssh-client",
     "sshd": "openssh-server",
     "unshare": "util-linux",
+    "visudo": "sudo",
 }
 
 

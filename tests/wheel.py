@@ -57,6 +57,8 @@ def uses(extra: str, site: Path) -> Iterator[Use]:
     for command in COMMANDS:
         yield Use(command, ["--version"], 0, rf"{command} {re.escape(VERSION)}\n")
         yield Use(command, ["--help"], 0, rf"(?s)\s*Usage: {command} .*Exit codes: .*")
+    if "onboard-node" not in WITHOUT[extra]:  # it knows infra's file too, without infra's libraries
+        yield Use("onboard-node", ["--check", str(site)], 0, rf"{re.escape(str(site))}\tsite\tOK\n")
     for command in WITHOUT[extra]:
         lacking, arguments = USES[command]
         install = f"uv tool install 'passmuster[{lacking}]'"

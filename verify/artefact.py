@@ -32,6 +32,15 @@ main()
 """
 
 
+_MAIN = b"""\
+import sys
+if sys.version_info < (3, 9):
+    sys.exit("muster: Python 3.9 or newer is needed, this is %d.%d" % sys.version_info[:2])
+from probe.alone import main
+main()
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Artefact:
     """The probe's modules in one zip.
@@ -46,19 +55,37 @@ class Artefact:
 @cache
 def artefact() -> Artefact:
     """Build the artefact from the installed package; stored, not deflated, so that no zlib changes its sum."""
+    data = _zipped({})
+    return Artefact(data, hashlib.sha256(data).hexdigest())
+
+
+def _zipped(others: Mapping[str, bytes], *, before: bytes = b"") -> bytes:
     modules = sorted(
         (file for file in importlib.resources.files("verify.probe").iterdir() if file.name.endswith(".py")),
         key=lambda file: file.name,
     )
     memory = io.BytesIO()
+    memory.write(before)
+    files = {f"probe/{module.name}": module.read_bytes() for module in modules}
     with zipfile.ZipFile(memory, "w", zipfile.ZIP_STORED) as archive:
-        for module in modules:
-            about = zipfile.ZipInfo(f"probe/{module.name}", date_time=_EPOCH)
+        for name, data in {**files, **others}.items():
+            about = zipfile.ZipInfo(name, date_time=_EPOCH)
             about.create_system = 3
             about.external_attr = 0o644 << 16
-            archive.writestr(about, module.read_bytes())
-    data = memory.getvalue()
-    return Artefact(data, hashlib.sha256(data).hexdigest())
+            archive.writestr(about, data)
+    return memory.getvalue()
+
+
+def alone(settings: Mapping[str, Any]) -> bytes:
+    """One executable file: the probe with its settings inside, for a node that has Python 3.9 and nothing else.
+
+    Settings need no run id: each run of the file makes its own.
+    """
+    inside = {**settings, "probe_sha256": artefact().sha256}
+    return _zipped(
+        {"__main__.py": _MAIN, "settings.json": json.dumps(inside).encode()},
+        before=b"#!/usr/bin/env python3\n",
+    )
 
 
 def stdin_for(settings: Mapping[str, Any]) -> bytes:

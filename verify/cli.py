@@ -1,6 +1,8 @@
 """verify-node: shows on a node that a replica can assemble there, and that it fails when it must."""
 
-from dataclasses import dataclass
+import getpass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,7 +11,9 @@ import typer
 from inventory.command import run
 from inventory.console import Console
 from inventory.errors import BadInput, MusterError, worst
-from inventory.options import CaDir, DryRun, InventoryUrl, SshKey, lone, new_app
+from inventory.options import CaDir, DryRun, InventoryUrl, JumpHost, JumpHostKey, SshKey, lone, new_app
+from verify import cli_many as many
+from verify.cli_many import Across, Engine, EnginePython, ShowEngine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +35,11 @@ Examples:
 
   verify-node gpu-07 --server server.yaml --model llama-70b --json
 
+  verify-node --across 'gpu-[01-04]'
+
   verify-node --local --config /etc/muster/current/agent.yaml
+
+  verify-node --emit-probe verify-gpu-01 --config agent.yaml
 """
 app = new_app(HELP)
 Name = Annotated[
@@ -60,11 +68,37 @@ Server = Annotated[
 ModelName = Annotated[str | None, typer.Option("--model", metavar="M", help="Which model of --server FILE.")]
 Deadline = Annotated[float, typer.Option("--deadline", metavar="S", help="Seconds for one node, at most.")]
 ReportFile = Annotated[
-    Path | None, typer.Option("--report", metavar="FILE.json", help="Write the report to a file as well.")
+    list[Path] | None,
+    typer.Option(
+        "--report",
+        metavar="FILE",
+        help="Write the report as well: .html, .json, .xml (JUnit), .tap; may be given more than once.",
+    ),
+]
+Gpus = Annotated[int | None, typer.Option("--gpus", metavar="N", min=0, help="How many GPUs must be there.")]
+Driver = Annotated[
+    str | None, typer.Option("--driver", metavar="V", help="The GPU driver's version, or how it begins: 570.")
 ]
 Local = Annotated[bool, typer.Option("--local", help="Verify this machine itself, without SSH.")]
 Config = Annotated[
-    Path | None, typer.Option("--config", metavar="FILE", help="The agent.yaml of this machine, for --local.")
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="The node's agent.yaml, for --local and --emit-probe."),
+]
+Spawn = Annotated[
+    str,
+    typer.Option("--spawn", metavar="HOW", help="Start ranks by fork, or by exec (an interpreter for each)."),
+]
+Disruptive = Annotated[
+    bool,
+    typer.Option("--disruptive", help="Run torch, nccl and dcgmi on a node that is in service, too."),
+]
+EmitProbe = Annotated[
+    Path | None,
+    typer.Option(
+        "--emit-probe",
+        metavar="FILE",
+        help="Write one file that verifies the node of --config by itself, with Python 3.9 alone.",
+    ),
 ]
 
 
@@ -78,6 +112,8 @@ class _Nodes:
     ca_dir: Path | None
     ssh_key: Path | None
     inventory: str | None
+    jump: str | None
+    jump_host_key: Path | None
 
 
 @lone(app)
@@ -89,6 +125,8 @@ def verify(
     receipt_signers: Signers = None,
     ca_dir: CaDir = None,
     ssh_key: SshKey = None,
+    jump: JumpHost = None,
+    jump_host_key: JumpHostKey = None,
     ranks: Ranks = None,
     scenario: Scenarios = None,
     server: Server = None,
@@ -97,25 +135,63 @@ def verify(
     report: ReportFile = None,
     local: Local = False,
     config: Config = None,
+    emit_probe: EmitProbe = None,
+    spawn: Spawn = "fork",
+    disruptive: Disruptive = False,
+    gpus: Gpus = None,
+    driver: Driver = None,
+    across: Across = False,
+    engine: Engine = None,
+    engine_python: EnginePython = None,
+    show_engine: ShowEngine = False,
     inventory: InventoryUrl = None,
     dry_run: DryRun = False,
 ) -> None:
     """Verify nodes over SSH, or with --local this very machine."""
     from verify import report as reports
 
-    reports.check_file(report)
+    if show_engine:
+        many.show_engine(names or [], server=server, model=model, inventory=inventory, console=console)
+        return
+    if across:
+        one = {"local": local, "config": config, "receipt": receipt, "emit_probe": emit_probe}
+        more = {"server": server, "engine": engine, "gpus": gpus, "driver": driver}
+        many.refuse_beside_across(**one, **more, disruptive=disruptive, spawn=spawn != "fork")
+        many.check_reports(report or [])
+        code = many.across(
+            names or [],
+            ranks=ranks,
+            scenarios=scenario or [],
+            deadline_s=deadline,
+            reports=report or [],
+            ca_dir=ca_dir,
+            signers=receipt_signers,
+            ssh_key=ssh_key,
+            jump=jump,
+            jump_host_key=jump_host_key,
+            inventory=inventory,
+            console=console,
+            dry_run=dry_run,
+        )
+        raise typer.Exit(int(code))
+    reports.check_files(report or [])
     wish = _wish(
         console, ranks=ranks, scenario=scenario or [], server=server, model=model, deadline_s=deadline
     )
-    nodes = _Nodes(names or [], receipt, receipt_signers, ca_dir, ssh_key, inventory)
+    wish = replace(wish, spawn=spawn, disruptive=disruptive, gpus=gpus, driver=driver)
+    wish = replace(wish, engine=engine, engine_python=engine_python)
+    nodes = _Nodes(names or [], receipt, receipt_signers, ca_dir, ssh_key, inventory, jump, jump_host_key)
+    if emit_probe is not None:
+        _emit(nodes, config, wish, console, emit_probe, local=local, dry_run=dry_run)
+        return
     if local:
         done = _here(nodes, config, wish, console, dry_run=dry_run)
     else:
         done = _there(nodes, config, wish, console, dry_run=dry_run)
     if dry_run:
         return
-    if report is not None:
-        reports.write(done, report)
+    for file in report or []:
+        reports.write(done, file)
     console.document(reports.document(done))
     raise typer.Exit(int(worst(each.exit_code for each in done)))
 
@@ -183,18 +259,61 @@ def _here(
     return (done,)
 
 
+def _emit(
+    nodes: _Nodes,
+    config: Path | None,
+    wish: "Wish",
+    console: Console,
+    file: Path,
+    *,
+    local: bool,
+    dry_run: bool,
+) -> None:
+    import hashlib
+
+    from inventory.agent_config import AgentConfig
+    from inventory.document import load
+    from inventory.files import write_whole
+    from verify.service import stand_alone
+
+    if nodes.names or nodes.receipt or local or config is None:
+        raise BadInput(
+            "no probe was written",
+            why="--emit-probe takes neither names, a receipt nor --local, but --config agent.yaml",
+            next_step="verify-node --emit-probe FILE --config agent.yaml",
+        )
+    agent = load(config, AgentConfig)
+    if dry_run:
+        _plan(console, wish, [(agent.node, str(file))])
+        return
+    data = stand_alone(agent, wish)
+    try:
+        write_whole(file, data, mode=0o755)
+    except OSError as error:
+        raise BadInput(
+            f"the probe {file} was not written",
+            why=error.strerror or str(error),
+            next_step="name another FILE",
+        ) from error
+    digest = hashlib.sha256(data).hexdigest()
+    console.document({"ok": True, "node": agent.node, "file": str(file), "sha256": digest})
+    console.data(f"{file}\t{digest}")
+    console.say(f"copy it to {agent.node} and run it there: exit 0 is a pass, 5 a failure, 4 no verdict")
+
+
 def _there(
     nodes: _Nodes, config: Path | None, wish: "Wish", console: Console, *, dry_run: bool
 ) -> "Sequence[NodeReport]":
     from inventory.command import need
-    from inventory.model import check_node_name
-    from inventory.store import Store
+    from inventory.jump import parse_jump
+    from inventory.store import Store, utc_now
     from verify import receipts
     from verify import report as reports
-    from verify.service import unfound, verify_node
+    from verify.service import over_ssh, unfound, verify_node
 
     ssh_key = _check_there(nodes, config)
-    names = [check_node_name(name) for name in dict.fromkeys(nodes.names)]
+    names = many.names_of(nodes.names)
+    way = parse_jump(nodes.jump, nodes.jump_host_key, user=getpass.getuser())
     need("verify", "paramiko")
     found: dict[str, Believed | MusterError] = {}
     for name in names:
@@ -210,12 +329,21 @@ def _there(
         _plan(console, wish, [(name, _where(at)) for name, at in found.items()])
         return ()
     store = Store.open(nodes.inventory)
+
+    def hand_back(receipt: "Believed") -> str:
+        return receipts.hand_back(receipt, ssh_key=ssh_key, ca_dir=nodes.ca_dir, now=utc_now())
+
+    # Only a receipt that this very key signed, in the authority's folder, is followed by another of it.
+    sign = hand_back if nodes.receipt is None and nodes.signers is None else None
     done = []
     for name, at in found.items():
         if isinstance(at, MusterError):
             each = unfound(name, at, wish, store)
         else:
-            each = verify_node(at, ssh_key=ssh_key, store=store, console=console, wish=wish)
+            reach = partial(over_ssh, jump=way)
+            each = verify_node(
+                at, ssh_key=ssh_key, store=store, console=console, wish=wish, reach=reach, sign=sign
+            )
         reports.show(each, console)
         _complain(console, each)
         done.append(each)

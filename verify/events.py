@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 MAX_LINE = 65536
 _Text = Annotated[str, Field(max_length=2000)]
 _Short = Annotated[str, Field(max_length=200)]
+_Milliseconds = Annotated[float, Field(ge=0, le=86400000, allow_inf_nan=False)]
 _Hex = Annotated[str, Field(max_length=128, pattern=r"^[0-9a-f]+$")]
 
 
@@ -62,6 +63,54 @@ class ScenarioResult(_Event):
     detail: _Text
 
 
+class Check(_Event):
+    """One fact of the node, judged; `next` is what to do about it."""
+
+    event: Literal["check"]
+    name: _Short
+    verdict: Literal["pass", "info", "warning", "critical", "unknown"]
+    expected: _Text
+    found: _Text
+    next: _Text | None
+    why: _Text | None = None
+    essential: bool = False
+
+
+class RankTimes(BaseModel):
+    """One rank of the first scenario that assembles: milliseconds since that began; None where it came to nothing."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    rank: Annotated[int, Field(ge=0, le=100_000)]
+    start_ms: _Milliseconds | None
+    joined_ms: _Milliseconds | None
+    go_ms: _Milliseconds | None
+    end_ms: _Milliseconds | None
+
+
+class TimeLine(_Event):
+    """What became of each rank, and when."""
+
+    event: Literal["time-line"]
+    ranks: Annotated[tuple[RankTimes, ...], Field(max_length=512, strict=False)]
+
+
+class Phase(BaseModel):
+    """How long a part of the run took, or how far it was by then."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    name: _Short
+    ms: _Milliseconds
+
+
+class Phases(_Event):
+    """The run's phases, in order."""
+
+    event: Literal["phases"]
+    items: Annotated[tuple[Phase, ...], Field(max_length=50, strict=False)]
+
+
 class NotChecked(_Event):
     """What this verification says nothing about."""
 
@@ -84,7 +133,9 @@ class Broken(_Event):
     text: _Text
 
 
-Event = Began | IdentityFacts | Started | ScenarioResult | NotChecked | Done | Broken
+Event = (
+    Began | IdentityFacts | Check | Started | ScenarioResult | Phases | TimeLine | NotChecked | Done | Broken
+)
 _EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="event")])
 
 

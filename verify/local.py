@@ -1,12 +1,15 @@
 """Runs the probe on this very machine: for the node's own timer, and for tests."""
 
 import os
+import pwd
 import selectors
 import shlex
 import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from inventory.errors import OtherSide
 
@@ -27,14 +30,18 @@ class LocalResult:
 class LocalProcess:
     """One running child, its stdin open."""
 
-    def __init__(self, argv: list[str]) -> None:
+    def __init__(self, argv: list[str], *, user: "User | None" = None) -> None:
         self._argv = argv
+        changed: dict[str, Any] = {}
+        if user is not None:
+            changed = {"user": user.uid, "group": user.gid, "extra_groups": user.groups, "cwd": "/"}
         self._process = subprocess.Popen(
             argv,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
+            **changed,
         )
         self._stdin, self._stdout, self._stderr = (
             pipe.fileno()
@@ -155,8 +162,44 @@ class LocalProcess:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class User:
+    """Whom a command is run as, instead of as root."""
+
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+
+
+def owner_of(file: Path) -> User | None:
+    """The file's owner, where this process is root and the owner is not; None leaves all as it is."""
+    try:
+        about = file.stat()
+    except OSError:
+        return None  # the probe says what is wrong with it
+    if os.geteuid() != 0 or about.st_uid == 0:
+        return None
+    try:
+        entry = pwd.getpwuid(about.st_uid)
+    except KeyError:
+        return User(about.st_uid, about.st_gid, ())
+    return User(entry.pw_uid, entry.pw_gid, tuple(os.getgrouplist(entry.pw_name, entry.pw_gid)))
+
+
 class LocalExec:
-    """This machine, as a place to run the probe."""
+    """This machine, as a place to run the probe.
+
+    Args:
+        as_owner_of: root runs it as this file's owner: a rank needs to read the key, and need not be root.
+    """
+
+    def __init__(self, *, as_owner_of: Path | None = None) -> None:
+        self._user = None if as_owner_of is None else owner_of(as_owner_of)
+
+    @property
+    def other_user(self) -> bool:
+        """Is it run as somebody else?"""
+        return self._user is not None
 
     def start(self, command: str) -> LocalProcess:
         """Start a command without a shell; the leading `exec` is the shell's word, not ours.
@@ -166,7 +209,7 @@ class LocalExec:
         """
         argv = shlex.split(command.removeprefix("exec "))
         try:
-            return LocalProcess(argv)
+            return LocalProcess(argv, user=self._user)
         except OSError as error:
             raise OtherSide(
                 "a command on this machine failed",

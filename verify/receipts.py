@@ -1,12 +1,15 @@
 """Where verify-node finds a node: the signed receipt, believed only for the security holder's own key."""
 
 import tempfile
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 from inventory.command import ca_folder
 from inventory.errors import BadInput, Refused
+from inventory.files import write_whole
 from inventory.signature import public_key_line
-from inventory.ticket import RECEIPT_NAMESPACE, Receipt, read_receipt
+from inventory.ticket import RECEIPT_NAMESPACE, Receipt, read_receipt, sign_receipt
 
 _MAX_BYTES = 65536
 
@@ -41,6 +44,25 @@ def find(
             next_step=f"give the receipt that onboard-node made for {name}",
         )
     return receipt
+
+
+def hand_back(receipt: Receipt, *, ssh_key: Path, ca_dir: Path | None, now: datetime) -> str:
+    """The signed receipt that a node was verified, kept where that of its onboarding was; its text.
+
+    Raises:
+        BadInput: the key does not sign, or the receipt cannot be written.
+    """
+    text = sign_receipt(replace(receipt, kind="verified", made_at=now), key_file=ssh_key)
+    place = ca_folder(ca_dir) / "receipts" / f"{receipt.node}.receipt"
+    try:
+        write_whole(place, text.encode())
+    except OSError as error:
+        raise BadInput(
+            f"the receipt that {receipt.node} was verified was not kept",
+            why=f"{place}: {error.strerror}",
+            next_step=f"make {place.parent} writable, then run verify-node {receipt.node} again",
+        ) from error
+    return text
 
 
 def _read(place: Path, name: str) -> str:

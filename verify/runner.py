@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from inventory.errors import MusterError, OtherSide
@@ -59,6 +59,9 @@ class Order:
     identity: the files of the node's identity, as the probe's settings name them.
     spiffe_id: what the node must show; None where nobody here knows it.
     deadline_s: for the whole verification on the node.
+    spawn: how ranks are started, "fork" or "exec" (an interpreter of its own for each).
+    disruptive: may run what would disturb a serving node.
+    about: what its checks are measured against: fabrics, the certified machine, GPUs.
     """
 
     node: str
@@ -68,6 +71,9 @@ class Order:
     identity: Mapping[str, str | None]
     spiffe_id: str | None
     deadline_s: float
+    spawn: str = "fork"
+    disruptive: bool = False
+    about: Mapping[str, Any] = field(default_factory=dict)
 
     def settings(self) -> dict[str, Any]:
         """The probe's settings, as JSON values."""
@@ -80,6 +86,9 @@ class Order:
             "identity": dict(self.identity),
             "spiffe_id": self.spiffe_id,
             "deadline_s": self.deadline_s,
+            "spawn": self.spawn,
+            "disruptive": self.disruptive,
+            "about": dict(self.about),
         }
 
 
@@ -93,6 +102,9 @@ class Findings:
     not_checked: tuple[str, ...]
     seconds: float
     probe_sha256: str
+    phases: tuple[events.Phase, ...] = ()
+    checks: tuple[events.Check, ...] = ()
+    ranks: tuple[events.RankTimes, ...] = ()
 
 
 def run_probe(
@@ -163,6 +175,9 @@ class _Heard:
         self._identity: events.IdentityFacts | None = None
         self._scenarios: list[events.ScenarioResult] = []
         self._not_checked: tuple[str, ...] = ()
+        self._phases: tuple[events.Phase, ...] = ()
+        self._checks: list[events.Check] = []
+        self._ranks: tuple[events.RankTimes, ...] = ()
         self._seconds = math.nan
         self.broken: str | None = None
         self.done = False
@@ -180,6 +195,13 @@ class _Heard:
                 self._probe, self.last = event, "the probe's start"
             case events.IdentityFacts():
                 self._identity, self.last = event, "the identity's facts"
+            case events.Check():
+                self._checks.append(event)
+                self.last = f"check {event.name}"
+            case events.Phases():
+                self._phases, self.last = event.items, "the phases"
+            case events.TimeLine():
+                self._ranks, self.last = event.ranks, "the time line"
             case events.Started():
                 self.last = f"scenario {event.name} had begun"
             case events.ScenarioResult():
@@ -213,6 +235,9 @@ class _Heard:
             not_checked=self._not_checked,
             seconds=self._seconds,
             probe_sha256=artefact().sha256,
+            phases=self._phases,
+            checks=tuple(self._checks),
+            ranks=self._ranks,
         )
 
 

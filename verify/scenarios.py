@@ -16,15 +16,19 @@ class Scenario:
     """One scenario as the probe knows it.
 
     kind: a negative one passes when what it provokes failed as it must.
+    twin: a scenario of the other kind, which shows that this one could have ended otherwise.
     expected: what must be seen, in words.
     """
 
     name: str
     kind: Kind
+    twin: str
     expected: str
 
 
-SCENARIOS = tuple(Scenario(drill.name, cast("Kind", drill.kind), drill.expected) for drill in DRILLS)
+SCENARIOS = tuple(
+    Scenario(drill.name, cast("Kind", drill.kind), drill.twin, drill.expected) for drill in DRILLS
+)
 NAMES = tuple(scenario.name for scenario in SCENARIOS)
 
 

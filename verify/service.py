@@ -2,31 +2,34 @@
 
 import secrets
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from inventory.command import need
 from inventory.console import Console
-from inventory.errors import BadInput, MusterError, NotVerified, Refused
+from inventory.errors import BadInput, MusterError, NotVerified, OtherSide, Refused
 from inventory.model import Node, State
-from verify import events
+from verify import about, events
+from verify.artefact import alone
 from verify.local import LocalExec
-from verify.report import NodeReport, covered
+from verify.report import NodeReport, covered, critical, unjudged
 from verify.runner import Exec, Findings, Order, run_probe
 from verify.scenarios import NAMES
 
 if TYPE_CHECKING:
     # for their names alone: `--local` runs on nodes, where a record and its database are nobody's business
     from inventory.agent_config import AgentConfig
+    from inventory.jump import Jump
     from inventory.store import Store
     from inventory.ticket import Receipt
 
 RANKS = 8
 MAX_RANKS = 512
 DEADLINE_S = 60.0
+SPAWNS = ("fork", "exec")
 _STATES = (State.AWAITING_VERIFICATION, State.VERIFYING, State.VERIFY_FAILED, State.IN_SERVICE)
 _CURRENT = "current"
 
@@ -37,11 +40,21 @@ class Wish:
 
     scenarios: by name; only the whole set lets a node into service.
     deadline_s: for the whole verification of one node.
+    spawn: how the probe starts ranks, "fork" or "exec".
+    disruptive: run what would disturb a node in service, too.
+    gpus, driver: what the node must have; a driver's first numbers are enough ("570").
+    engine: whose collectives are run as well; "torch" or none. engine_python: where it is installed on the node.
     """
 
     ranks: int = RANKS
     scenarios: tuple[str, ...] = NAMES
     deadline_s: float = DEADLINE_S
+    spawn: str = "fork"
+    disruptive: bool = False
+    gpus: int | None = None
+    driver: str | None = None
+    engine: str | None = None
+    engine_python: Path | None = None
 
     def __post_init__(self) -> None:
         """Refuse what could never be judged."""
@@ -50,6 +63,18 @@ class Wish:
                 f"{self.ranks} ranks cannot be verified",
                 why="one rank alone has nobody to meet" if self.ranks < 2 else f"{MAX_RANKS} are the most",
                 next_step="--ranks 8",
+            )
+        if self.spawn not in SPAWNS:
+            raise BadInput(
+                f"ranks cannot be started by {self.spawn!r}",
+                why=f"the ways are {' and '.join(SPAWNS)}",
+                next_step="--spawn exec",
+            )
+        if self.engine not in (None, "torch") or (self.engine_python and not self.engine):
+            raise BadInput(
+                f"the engine {self.engine or 'of --engine-python'} cannot be run",
+                why="--engine torch is the one engine whose collectives are run, with or without --engine-python",
+                next_step="--engine torch, or --show-engine for the commands of the others",
             )
         if not self.scenarios:
             raise BadInput(
@@ -68,8 +93,10 @@ class Wish:
         return self.scenarios == NAMES
 
 
-def over_ssh(receipt: "Receipt", ssh_key: Path) -> AbstractContextManager[Exec]:
-    """A session to the receipt's node, pinned to the receipt's host keys.
+def over_ssh(
+    receipt: "Receipt", ssh_key: Path, *, jump: "Jump | None" = None
+) -> AbstractContextManager[Exec]:
+    """A session to the receipt's node, pinned to the receipt's host keys; `jump` is a host to go through.
 
     Raises:
         BadInput: the extra `verify` is not installed.
@@ -84,6 +111,7 @@ def over_ssh(receipt: "Receipt", ssh_key: Path) -> AbstractContextManager[Exec]:
         user=receipt.user,
         host_keys=receipt.host_keys,
         key_file=ssh_key,
+        jump=jump,
     )
 
 
@@ -95,46 +123,75 @@ def verify_node(
     console: Console,
     wish: Wish | None = None,
     reach: "Callable[[Receipt, Path], AbstractContextManager[Exec]]" = over_ssh,
+    sign: "Callable[[Receipt], str] | None" = None,
 ) -> NodeReport:
     """Verify the node of a believed receipt, and move it in the record when it is on it.
+
+    sign: makes and keeps the receipt that it was verified, where the holder's key is at hand.
 
     A node that does not pass, is out of reach or cannot be judged is told in the report's `error`, not raised.
     """
     run = _Run(receipt.node, wish or Wish(), store, console)
     try:
-        _check_receipt(receipt)
+        about.check_receipt(receipt)
         run.check_record(receipt.vm_uuid)
         with reach(receipt, ssh_key) as place:
             run.begin(f"verify-node: {run.wish.ranks} ranks, run {run.run_id}")
+            folder = f"{receipt.install_dir}/{_CURRENT}"
+            known, agent = about.of_node(place, receipt, folder)
             findings = run.probe(
                 place,
-                _files(f"{receipt.install_dir}/{_CURRENT}"),
+                about.files_in(folder) if agent is None else about.files_of(agent),
+                known,
                 spiffe_id=receipt.spiffe_id,
                 login=receipt.user,
                 owner=receipt.owner,
             )
     except MusterError as error:
         return run.not_judged(error)
-    return run.judged(findings, _against_receipt(findings, receipt))
+    report = run.judged(findings, about.against_receipt(findings, receipt))
+    if sign is not None and report.ok and run.wish.whole:
+        run.hand_back(receipt, sign)
+    return report
 
 
 def verify_local(
     config: "AgentConfig", *, console: Console, wish: Wish | None = None, file: Path
 ) -> NodeReport:
     """Verify this very machine from its agent's own `file`, with this interpreter; no record is kept here."""
-    identity = config.identity
-    files = {
-        "cert_file": str(identity.cert_file),
-        "key_file": str(identity.key_file),
-        "ca_file": str(identity.ca_file),
-        "crl_file": None if identity.crl_file is None else str(identity.crl_file),
-    }
+    files = about.files_of(config)
     run = _Run(config.node, wish or Wish(), None, console, command=f"verify-node --local --config {file}")
     try:
-        findings = run.probe(LocalExec(), files, spiffe_id=None, python=sys.executable)
+        place = LocalExec(as_owner_of=config.identity.key_file)
+        # another user may not reach this interpreter; the system's is what SSH would start
+        python = "python3" if place.other_user else sys.executable
+        known = about.of_this_machine(config)
+        findings = run.probe(place, files, known, spiffe_id=None, python=python)
     except MusterError as error:
         return run.not_judged(error)
     return run.judged(findings, ())
+
+
+def stand_alone(config: "AgentConfig", wish: Wish) -> bytes:
+    """The probe as one file that verifies this node by itself, whenever it is run there."""
+    order = Order(
+        config.node,
+        "",
+        wish.ranks,
+        wish.scenarios,
+        about.files_of(config),
+        None,
+        wish.deadline_s,
+        wish.spawn,
+        wish.disruptive,
+        {**about.fabrics(config), **_hardware(wish)},
+    )
+    return alone(order.settings())
+
+
+def _hardware(wish: Wish) -> dict[str, Any]:
+    python = [str(wish.engine_python)] if wish.engine_python else []
+    return {"gpus": wish.gpus, "driver": wish.driver, "engine": wish.engine, "engine_python": python}
 
 
 def unfound(name: str, error: MusterError, wish: Wish, store: "Store") -> NodeReport:
@@ -191,6 +248,7 @@ class _Run:
         self,
         place: Exec,
         files: dict[str, str | None],
+        known: Mapping[str, Any],
         *,
         spiffe_id: str | None,
         login: str | None = None,
@@ -199,7 +257,18 @@ class _Run:
     ) -> Findings:
         """Run the probe, telling how far it is."""
         wish = self.wish
-        order = Order(self.name, self.run_id, wish.ranks, wish.scenarios, files, spiffe_id, wish.deadline_s)
+        order = Order(
+            self.name,
+            self.run_id,
+            wish.ranks,
+            wish.scenarios,
+            files,
+            spiffe_id,
+            wish.deadline_s,
+            wish.spawn,
+            self._may_disturb(),
+            {**known, **_hardware(wish)},
+        )
         what = f"{self.name}: {wish.ranks} ranks, {len(wish.scenarios)} scenarios"
         with self._console.waiting(what, timeout_s=wish.deadline_s) as waiting:
 
@@ -217,10 +286,21 @@ class _Run:
 
             return run_probe(place, order, python=python, login=login, owner=owner, on_event=show)
 
+    def _may_disturb(self) -> bool:
+        """A node on record that is not in service serves nobody; of any other the person must say so."""
+        node = self._node()
+        idle = node is not None and node.state is not State.IN_SERVICE
+        return self.wish.disruptive or idle
+
     def judged(self, findings: Findings, faults: Sequence[str]) -> NodeReport:
         """The probe has run to its end: pass, or not."""
         failed = [f"{result.name}: {result.detail}" for result in findings.scenarios if not result.ok]
-        why = "\n".join([*faults, *failed])
+        # an identity that does not hold has failed every scenario already, and each says why
+        bad = [] if findings.identity.fault else [f"{each.name}: {each.found}" for each in critical(findings)]
+        why = "\n".join([*faults, *bad, *failed])
+        blind = "\n".join(f"{each.name}: {each.found}" for each in unjudged(findings))
+        if blind and not why:
+            return self._half_judged(findings, blind)
         error: MusterError | None = None
         if why:
             error = NotVerified(
@@ -231,6 +311,27 @@ class _Run:
         except MusterError as unrecorded:
             error, state = unrecorded, self._state()
         return NodeReport(self.name, self.wish.ranks, self.run_id, state, findings, error, self._command)
+
+    def _half_judged(self, findings: Findings, blind: str) -> NodeReport:
+        """Everything that was seen is well, but what must be known is not."""
+        (first, *_) = unjudged(findings)
+        error = OtherSide(
+            f"{self.name} could not be judged",
+            why=blind,
+            next_step=f"{first.next}; then run {self._command} again",
+        )
+        return replace(self.not_judged(error), findings=findings)
+
+    def hand_back(self, receipt: "Receipt", sign: "Callable[[Receipt], str]") -> None:
+        """Infra is told by a receipt; where that fails, the node is verified all the same."""
+        try:
+            text, node = sign(receipt), self._node()
+            if node is not None and self._store is not None:
+                self._store.save(replace(node, receipt=text))
+        except MusterError as error:
+            self._console.warn(
+                f"{self.name}: no receipt says that it was verified: {error.what}: {error.why}"
+            )
 
     def not_judged(self, error: MusterError) -> NodeReport:
         """Nothing can be said of the node; a node that was in service stays there."""
@@ -246,6 +347,9 @@ class _Run:
     def _next(self, faults: Sequence[str], findings: Findings) -> str:
         if faults or findings.identity.fault:
             return f"ask infra for a new ticket (provision-node {self.name} --reissue-ticket), then onboard it again"
+        first = next(iter(critical(findings)), None)
+        if first is not None:
+            return f"{first.next}; then run {self._command} again"
         failed = next(result.name for result in findings.scenarios if not result.ok)
         return f"look at the node, then run {self._command} --scenario {failed} -v"
 
@@ -276,37 +380,3 @@ class _Run:
     def _state(self) -> str | None:
         node = self._node()
         return None if node is None else str(node.state)
-
-
-def _check_receipt(receipt: "Receipt") -> None:
-    if receipt.kind == "decommissioned":
-        raise Refused(
-            f"{receipt.node} was not verified",
-            why="its receipt says that it was decommissioned",
-            next_step=f"onboard-node {receipt.node} gives it a new identity",
-        )
-
-
-def _files(folder: str) -> dict[str, str | None]:
-    return {
-        "cert_file": f"{folder}/chain.pem",
-        "key_file": f"{folder}/key.pem",
-        "ca_file": f"{folder}/bundle.pem",
-        "crl_file": f"{folder}/crl.pem",
-    }
-
-
-def _against_receipt(findings: Findings, receipt: "Receipt") -> tuple[str, ...]:
-    """What the node shows, set against what the security holder signed."""
-    facts, faults = findings.identity, []
-    if facts.fault is None:
-        if facts.serial is None or int(facts.serial, 16) != int(receipt.serial, 16):
-            faults.append(
-                f"identity: the node shows certificate {facts.serial}, the receipt is for {receipt.serial}"
-            )
-        if receipt.ca_fingerprint not in facts.ca_fingerprints:
-            trusted = ", ".join(facts.ca_fingerprints) or "none"
-            faults.append(
-                f"identity: the node trusts {trusted}, the receipt names the root {receipt.ca_fingerprint}"
-            )
-    return tuple(faults)

@@ -7,13 +7,16 @@ import sys
 import time
 from typing import Any
 
+from verify.probe import wire
 from verify.probe.engine import Engine
 from verify.probe.leader import Leader
+from verify.probe.listening import bind
 from verify.probe.loop import Loop
 from verify.probe.main import main
 from verify.probe.member import Member
 from verify.probe.rank import Parts
-from verify.probe.wire import Frame
+from verify.probe.seats import Outcome
+from verify.probe.wire import Cause, Frame
 
 from .names import SPIFFE_ID
 
@@ -108,6 +111,107 @@ class AlsoListens(Member):
         super().__init__(*others, **named)
 
 
+class Deafened(Member):
+    """Does not notice that its leader is gone."""
+
+    def _ended(self, reason: BaseException | None) -> None:
+        """Who cares."""
+
+    def _look(self) -> None:
+        """Who cares."""
+
+
+class GivesUpAtOnce(Member):
+    """Takes the first refusal for the last."""
+
+    def _again(self, why: str) -> None:
+        self._over(Outcome(Cause.INTERNAL, self._rank, f"gave up: {why}"))
+
+
+class NeverPings(Leader):
+    """Sends no heartbeat and misses none."""
+
+    def _heartbeat(self) -> None:
+        """Who cares."""
+
+    def _look(self) -> None:
+        """Who cares."""
+
+
+class SeatsTwice(Leader):
+    """Gives a rank's seat to whoever claims it last."""
+
+    def _greet(self, guest: Any, frame: Frame) -> None:
+        self._seats.free(wire.read_hello(frame.body).rank)
+        super()._greet(guest, frame)
+
+
+class AsksNothing(Leader):
+    """Takes any run and any world for its own."""
+
+    def _greet(self, guest: Any, frame: Frame) -> None:
+        said = wire.read_hello(frame.body)._replace(run_id=self._plan.run_id, world=self._plan.world)
+        (made,) = wire.Decoder().feed(wire.hello(said))
+        super()._greet(guest, made)
+
+
+class RefusesEveryone(Leader):
+    """Refuses everybody after it has refused one, or sent one away."""
+
+    def _greet(self, guest: Any, frame: Frame) -> None:
+        if self._strangers or self._last_refusal:
+            self._refuse(guest, wire.Refusal.RUN, "nobody comes in any more")
+        else:
+            super()._greet(guest, frame)
+
+
+class SaysNoValues(Leader):
+    """Refuses without a reason."""
+
+    def _refuse(self, guest: Any, code: wire.Refusal, text: str) -> None:
+        super()._refuse(guest, code, "no" if text else text)
+
+
+class SpeaksPlainly(Leader):
+    """Welcomes whoever connects, before any TLS."""
+
+    def _receive(self, sock: socket.socket, address: str) -> None:
+        sock.sendall(wire.welcome(wire.Welcome(1, 1, 1)))
+        super()._receive(sock, address)
+
+
+class BelievesAnyDate(Leader):
+    """Checks no date."""
+
+    def __init__(
+        self, loop: Loop, listener: socket.socket, context: ssl.SSLContext, *others: Any, **named: Any
+    ) -> None:
+        context.verify_flags |= 0x200000  # X509_V_FLAG_NO_CHECK_TIME
+        super().__init__(loop, listener, context, *others, **named)
+
+
+class ReadsNoList(Leader):
+    """Checks no revocation."""
+
+    def __init__(
+        self, loop: Loop, listener: socket.socket, context: ssl.SSLContext, *others: Any, **named: Any
+    ) -> None:
+        context.verify_flags &= ~ssl.VERIFY_CRL_CHECK_LEAF
+        super().__init__(loop, listener, context, *others, **named)
+
+
+class LeavesWithoutAWord(Leader):
+    """Stops without saying goodbye."""
+
+    def stop(self) -> None:
+        os._exit(0)
+
+
+def any_port(host: str, _port: int) -> socket.socket:
+    """Takes another port where the one that was asked for is in use."""
+    return bind(host, 0)
+
+
 def third_never_starts(*others: Any, **named: Any) -> Member:
     """Rank 3 ends before it has said a word."""
     if others[4] == 3:
@@ -134,6 +238,18 @@ BROKEN = {
     "one-at-a-time": Parts(leader=OneAtATime),
     "also-listens": Parts(member=AlsoListens),
     "third-never-starts": Parts(member=third_never_starts),
+    "deafened": Parts(member=Deafened),
+    "gives-up-at-once": Parts(member=GivesUpAtOnce),
+    "never-pings": Parts(leader=NeverPings),
+    "seats-twice": Parts(leader=SeatsTwice),
+    "asks-nothing": Parts(leader=AsksNothing),
+    "refuses-everyone": Parts(leader=RefusesEveryone),
+    "says-no-values": Parts(leader=SaysNoValues),
+    "speaks-plainly": Parts(leader=SpeaksPlainly),
+    "believes-any-date": Parts(leader=BelievesAnyDate),
+    "reads-no-list": Parts(leader=ReadsNoList),
+    "leaves-without-a-word": Parts(leader=LeavesWithoutAWord),
+    "any-port": Parts(bind=any_port),
     "second-hangs": Parts(member=second_hangs_at_the_end),
 }
 

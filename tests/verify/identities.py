@@ -16,6 +16,7 @@ from .names import NODE, SPIFFE_ID
 
 _NOW = dt.datetime.now(dt.UTC)
 _DAY = dt.timedelta(days=1)
+_FILES = "{cert_file: chain.pem, key_file: key.pem, ca_file: bundle.pem, crl_file: crl.pem}"
 Key = ec.EllipticCurvePrivateKey
 
 
@@ -82,6 +83,7 @@ def identity(
         )
     )
     Path(made.key_file).chmod(mode)
+    (folder / "agent.yaml").write_text(f"node: {NODE}\nidentity: {_FILES}\n")
     return made
 
 

@@ -42,6 +42,7 @@ class Recording(LocalExec):
     """This machine, and the process that was started last."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.process: LocalProcess | None = None
 
     def start(self, command: str) -> LocalProcess:

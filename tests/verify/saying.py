@@ -23,6 +23,13 @@ IDENTITY: dict[str, Any] = {
 }
 
 
+AGENT = b"""\
+node: gpu-01
+identity: {cert_file: chain.pem, key_file: key.pem, ca_file: bundle.pem}
+"""
+KNOWN = [b"machine_uuid=", b"installed_uuid=", b"== muster: agent.yaml ==", *AGENT.splitlines()]
+
+
 @dataclass(frozen=True, slots=True)
 class Ended:
     exit_status: int
@@ -30,14 +37,17 @@ class Ended:
 
 
 class Node:
-    """Says exactly these lines, whatever it is asked."""
+    """Says exactly these lines, whatever it is asked, once it has said what it is measured against."""
 
-    def __init__(self, lines: list[bytes], *, status: int = 0, stderr: bytes = b"") -> None:
+    def __init__(
+        self, lines: list[bytes], *, status: int = 0, stderr: bytes = b"", known: list[bytes] | None = None
+    ) -> None:
         self._lines, self._ended = lines, Ended(status, stderr)
+        self._known = KNOWN if known is None else known
         self.killed = False
 
-    def start(self, command: str) -> "Node":  # noqa: ARG002 - a port's signature
-        return self
+    def start(self, command: str) -> "Node":
+        return Node(self._known) if "product_uuid" in command else self
 
     def send(self, data: bytes, *, timeout_s: float = 60.0) -> None:
         """It does not listen."""
@@ -64,7 +74,18 @@ def scenario(name: str, **other: Any) -> dict[str, Any]:
     return {"event": "scenario", "name": name, **facts, **other}
 
 
-def whole(names: Sequence[str] = NAMES, *, failing: Sequence[str] = (), **facts: Any) -> list[dict[str, Any]]:
+def check(name: str, verdict: str, **other: Any) -> dict[str, Any]:
+    facts = {"expected": "all", "found": f"{name} is {verdict}", "next": f"mend {name}", "why": "so"}
+    return {"event": "check", "name": name, "verdict": verdict, **facts, **other}
+
+
+def whole(
+    names: Sequence[str] = NAMES,
+    *,
+    failing: Sequence[str] = (),
+    checks: Sequence[dict[str, Any]] = (),
+    **facts: Any,
+) -> list[dict[str, Any]]:
     """A probe's whole report; `failing` scenarios failed, `facts` are the identity's."""
     results = [scenario(name, ok=name not in failing, detail=f"{name} was seen") for name in names]
     items = ["fabrics", "GPUs", "inference engine", "between nodes"]
@@ -72,6 +93,7 @@ def whole(names: Sequence[str] = NAMES, *, failing: Sequence[str] = (), **facts:
     return [
         BEGAN,
         {**IDENTITY, **facts},
+        *checks,
         *results,
         {"event": "not-checked", "items": items},
         {"event": "done", "ok": not set(failing) & set(names), "seconds": 0.3},

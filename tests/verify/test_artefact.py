@@ -91,7 +91,7 @@ def test_boot_fits_an_argument_and_is_old_python_too() -> None:
 
 
 def test_the_oldest_python_there_is_runs_every_scenario(good: Identity) -> None:
-    findings = probe(good, python=oldest_python())
+    findings = probe(good, python=oldest_python(), deadline_s=120.0)
 
     assert [(result.name, result.ok) for result in findings.scenarios] == [(name, True) for name in NAMES]
 

@@ -18,12 +18,13 @@ from inventory.errors import BadInput, Refused
 from inventory.model import Address, HostKey, Node, State
 from inventory.reach import open_session
 from inventory.store import Store
-from inventory.ticket import Receipt, sign_receipt
+from inventory.ticket import Receipt, peek_receipt, sign_receipt
 from tests.sshd import ADDRESS, Sshd, keygen, sshd
 from verify import events, receipts, service
 from verify.artefact import command, stdin_for
 from verify.cli import app
 from verify.probe.tls import Identity
+from verify.scenarios import NAMES
 
 from .identities import Authority, authority, identity, leaf_of, root_fingerprint
 from .names import NODE, SPIFFE_ID
@@ -131,7 +132,7 @@ def test_the_shape_of_a_replica_comes_from_the_servers_file(
         (("gpu-01", "--scenario", "asemble"), "did you mean --scenario assemble"),
         (("gpu-01", "--ranks", "1"), "one rank alone has nobody to meet"),
         (("gpu-01", "--server", "s"), "--server and --model belong together"),
-        (("gpu-01", "--report", "r.html"), "still to come"),
+        (("gpu-01", "--report", "r.pdf"), "r.html"),
         (("gpu-01", "--ssh-key", "k"), "there is no receipt of gpu-01"),
         (("GPU_01", "--ssh-key", "k"), "GPU_01"),
     ],
@@ -222,11 +223,15 @@ def test_a_node_is_verified_over_ssh_and_goes_into_service(site: Site) -> None:
 
     assert done.status == 0, done.err
     assert node["state"] == "in-service"
-    assert [each["ok"] for each in node["verification"]["scenarios"]] == [True] * 5
+    assert [each["ok"] for each in node["verification"]["scenarios"]] == [True] * len(NAMES)
     assert node["verification"]["ranks"] == 8
     assert [event.after for event in store.history(NODE)][1:] == [State.VERIFYING, State.IN_SERVICE]
     assert "waiting for gpu-01" in done.err
     assert "missing-rank: ok" in done.err
+    text = (site.ca_dir / "receipts" / f"{NODE}.receipt").read_text()
+    assert peek_receipt(text).kind == "verified"
+    assert (read := store.get(NODE)) is not None
+    assert read.receipt == text
 
 
 def test_a_node_with_another_host_key_gets_nothing(site: Site, tmp_path: Path) -> None:

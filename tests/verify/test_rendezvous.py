@@ -131,6 +131,7 @@ def test_a_second_claimant_of_a_rank_is_refused_and_both_are_named(good_contexts
         (wire.frame(Kind.GO), Refusal.PROTOCOL, ("frame 3",)),
         (b"GET / HTTP/1.1\r\n\r\n", Refusal.PROTOCOL, ("no frame begins",)),
     ],
+    ids=["rank 4", "rank -1", "rank 0", "world", "run", "version", "node", "frame", "http"],
 )
 def test_what_does_not_fit_is_refused_at_once_on_both_sides_with_both_values(
     good_contexts: Contexts, said: bytes, code: Refusal, values: tuple[str, ...]

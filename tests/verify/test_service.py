@@ -22,6 +22,7 @@ from verify.local import LocalExec
 from verify.probe.tls import Identity
 from verify.report import NodeReport
 from verify.runner import Exec
+from verify.scenarios import NAMES
 from verify.service import Wish, verify_node
 
 from .identities import Authority, identity, leaf_of, root_fingerprint
@@ -127,10 +128,11 @@ def verify(
     reach: Any = None,
     wish: Wish = SMALL,
     failing: tuple[str, ...] = (),
+    checks: tuple[dict[str, Any], ...] = (),
 ) -> NodeReport:
-    """Verify a node that says what fits the receipt, with `failing` scenarios; or another one, with `reach`."""
+    """Verify a node that says what fits the receipt, with `failing` scenarios and `checks`; or what `reach` has."""
     console = Console(quiet=True, stdout=StringIO(), stderr=StringIO())
-    report = whole(wish.scenarios, failing=failing, **shown(receipt))
+    report = whole(wish.scenarios, failing=failing, checks=checks, **shown(receipt))
     return verify_node(
         receipt,
         ssh_key=Path("unused"),
@@ -315,7 +317,7 @@ def test_the_report_says_first_whether_it_passed_and_what_that_does_not_cover(re
     )
     assert done.run_id in first
     assert lines[-1] == "not checked: fabrics, GPUs, inference engine, between nodes"
-    assert len([line for line in lines if line.startswith("ok\t")]) == 5
+    assert len([line for line in lines if line.startswith("ok\t")]) == len(NAMES)
 
 
 def test_a_failure_is_told_with_expected_found_and_next(receipt: Receipt) -> None:
@@ -340,10 +342,13 @@ def test_the_document_has_the_agreed_shape(receipt: Receipt, tmp_path: Path) -> 
 
     assert (document["schema"], document["ok"], node["name"], node["ok"]) == (1, True, NODE, True)
     assert set(node) == {
-        *("name", "ok", "state", "run_id", "seconds", "probe_sha256", "identity", "verification")
+        *("name", "ok", "outcome", "exit_code", "state", "run_id", "seconds", "probe_sha256", "identity"),
+        "verification",
     }
     assert node["verification"]["ranks"] == document["ranks"] == 3
-    assert set(node["verification"]) == {"ranks", "not_checked", "scenarios"}
+    assert set(node["verification"]) == {
+        *("ranks", "phases", "time_line", "checks", "not_checked", "scenarios")
+    }
     assert set(node["verification"]["scenarios"][0]) == {
         *("name", "kind", "ok", "seconds", "detail", "expected", "found", "next")
     }

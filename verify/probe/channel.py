@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
 from typing import Any, Callable, Mapping
 
 from . import wire
-from .loop import READ, WRITE, Loop
+from .loop import READ, WRITE, Loop, Timer
 from .tls import words
 
 _READ_SIZE = 16384
@@ -49,7 +50,11 @@ class Channel:
         self._unsent = bytearray()
         self._handshaken = False
         self._finishing = False
+        self._lingering: Timer | None = None
         self.closed = False
+        with contextlib.suppress(OSError):
+            # else WELCOME's acknowledgement, 40 ms late, would hold back the GO that follows it
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # being writable is what makes a client begin
         loop.add(sock, READ | WRITE, self._ready)
 
@@ -70,15 +75,21 @@ class Channel:
         if not self._open():
             return
         self._finishing = True
-        self._loop.call_in(_LINGER_S, self.close)
+        self._lingering = self._loop.call_in(_LINGER_S, self.close)
         self._flush()
 
     def close(self) -> None:
         """Close now."""
-        if not self.closed:
-            self.closed = True
-            self._loop.drop(self._sock)
-            self._sock.close()
+        if self.closed:
+            return
+        self.closed = True
+        self._loop.drop(self._sock)
+        self._sock.close()
+        if self._lingering:
+            self._lingering.cancel()
+        # TLS of the departed is 30 kB each; it must not wait for the collector to find their circles
+        self._on_open, self._on_frame, self._on_end = _nobody, _nobody, _nobody
+        del self._tls, self._received, self._sealed
 
     def _ready(self, events: int) -> None:
         if events & WRITE:
@@ -118,7 +129,7 @@ class Channel:
     def _opened(self) -> None:
         self._handshaken = True
         self._on_open(self._tls.getpeercert() or {})
-        if self._early and not self._finishing:
+        if self._early and self._open():
             self._tls.write(self._early)
             self._early.clear()
         self._flush()
@@ -135,8 +146,9 @@ class Channel:
             self._tls.write(
                 wire.refused(wire.Refusal.VERSION if other else wire.Refusal.PROTOCOL, str(reason))
             )
+        on_end = self._on_end
         self.finish()
-        self._on_end(reason)
+        on_end(reason)
 
     def _flush(self) -> None:
         if self.closed:
@@ -165,10 +177,14 @@ class Channel:
     def _over(self, reason: BaseException | None) -> None:
         if self.closed:
             return
-        finishing = self._finishing
+        finishing, on_end = self._finishing, self._on_end
         self.close()
         if not finishing:
-            self._on_end(reason)
+            on_end(reason)
+
+
+def _nobody(_what: Any) -> None:  # noqa: ANN401 - whatever comes
+    """Nobody listens any more."""
 
 
 def told(reason: BaseException | None) -> str:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 from typing import NamedTuple
 
+from .listening import at, bind
 from .loop import READ, WRITE, Loop, Timer
 
 HOST = "127.0.0.1"
 MODEL = "muster-sim"
+_PATHS = {b"/health": b"GET", b"/v1/models": b"GET", b"/v1/completions": b"POST"}
 _MAX_REQUEST = 8192
 _REQUEST_TIMEOUT_S = 2.0
 _BACKLOG = 64
@@ -22,10 +25,9 @@ class Engine:
     listen refuses connections: before `serve` there is nothing to answer.
     """
 
-    def __init__(self, loop: Loop, *, ranks: int) -> None:
+    def __init__(self, loop: Loop, *, ranks: int, host: str = HOST, port: int = 0) -> None:
         self._loop, self._ranks = loop, ranks
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        self._socket.bind((HOST, 0))
+        self._socket = bind(host, port)
         self._requests: dict[socket.socket, _Request] = {}
         self.port = int(self._socket.getsockname()[1])
 
@@ -54,23 +56,26 @@ class Engine:
         """A request is over."""
         self._requests.pop(sock, None)
 
-    def answer(self, head: bytes) -> bytes:
-        """The whole HTTP answer to a request's head."""
+    def answer(self, head: bytes, body: bytes = b"") -> bytes:
+        """The whole HTTP answer to a request."""
         words = head.split(b"\r\n", 1)[0].split(b" ")
         if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
             return _http(400, "Bad Request", {"error": "not HTTP/1"})
-        if words[0] != b"GET":
-            return _http(405, "Method Not Allowed", {"error": "only GET"})
-        if words[1] == b"/health":
+        method, path = words[0], words[1]
+        if path not in _PATHS:
+            return _http(404, "Not Found", {"error": "no such path"})
+        if method != _PATHS[path]:
+            return _http(405, "Method Not Allowed", {"error": f"only {_PATHS[path].decode()}"})
+        if path == b"/health":
             return _http(200, "OK", {"status": "ok", "ranks": self._ranks})
-        if words[1] == b"/v1/models":
+        if path == b"/v1/models":
             model = {"id": MODEL, "object": "model", "owned_by": "muster"}
             return _http(200, "OK", {"object": "list", "data": [model]})
-        return _http(404, "Not Found", {"error": "no such path"})
+        return _completion(body)
 
 
 class _Request:
-    """One connection: read a head, answer, close."""
+    """One connection: read a request, answer, close."""
 
     def __init__(self, engine: Engine, loop: Loop, sock: socket.socket) -> None:
         self._engine, self._loop, self._sock = engine, loop, sock
@@ -101,9 +106,19 @@ class _Request:
         self._head += data
         if not data or len(self._head) > _MAX_REQUEST:
             self.close()
-        elif b"\r\n\r\n" in self._head:
-            self._unsent = self._engine.answer(bytes(self._head))
-            self._loop.change(self._sock, WRITE)
+            return
+        head, whole, body = bytes(self._head).partition(b"\r\n\r\n")
+        if not whole:
+            return
+        length = _length(head)
+        if not 0 <= length <= _MAX_REQUEST:
+            self._reply(_http(413, "Content Too Large", {"error": f"at most {_MAX_REQUEST} bytes"}))
+        elif len(body) >= length:
+            self._reply(self._engine.answer(head, body[:length]))
+
+    def _reply(self, answer: bytes) -> None:
+        self._unsent = answer
+        self._loop.change(self._sock, WRITE)
 
     def _send(self) -> None:
         self._unsent = self._unsent[self._sock.send(self._unsent) :]
@@ -119,11 +134,16 @@ class Answer(NamedTuple):
     refused: bool = False
 
 
-def ask(port: int, path: str, *, timeout_s: float) -> Answer:
-    """Ask the API, as a client would; an unreadable answer has status -1."""
+def ask(port: int, path: str, *, timeout_s: float, host: str = HOST, prompt: str | None = None) -> Answer:
+    """Ask the API, as a client would, with a POST where there is a prompt; an unreadable answer has status -1."""
+    body = b"" if prompt is None else json.dumps({"model": MODEL, "prompt": prompt}).encode()
+    said = (
+        f"{'GET' if prompt is None else 'POST'} {path} HTTP/1.1\r\nHost: {at(host, port)}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
     try:
-        with socket.create_connection((HOST, port), timeout=timeout_s) as sock:
-            sock.sendall(f"GET {path} HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n".encode())
+        with socket.create_connection((host, port), timeout=timeout_s) as sock:
+            sock.sendall(said.encode() + body)
             data = bytearray()
             while len(data) <= _MAX_REQUEST:
                 piece = sock.recv(_MAX_REQUEST)
@@ -140,6 +160,35 @@ def ask(port: int, path: str, *, timeout_s: float) -> Answer:
         return Answer(int(words[1]), json.loads(body))
     except (IndexError, ValueError):
         return Answer(-1, "not an HTTP answer with JSON")
+
+
+def _completion(body: bytes) -> bytes:
+    """The prompt again, in the shape of a completion: what came back is what went in."""
+    try:
+        asked = json.loads(body)
+        prompt, model = asked["prompt"], asked.get("model", MODEL)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return _http(400, "Bad Request", {"error": "a JSON object with a prompt is needed"})
+    if not isinstance(prompt, str):
+        return _http(400, "Bad Request", {"error": "the prompt must be a string"})
+    if model != MODEL:
+        return _http(404, "Not Found", {"error": f"no such model, {MODEL} is served"})
+    choice = {"index": 0, "text": prompt, "finish_reason": "stop", "logprobs": None}
+    whole = {"id": "cmpl-echo", "object": "text_completion", "created": int(time.time()), "model": MODEL}
+    words = len(prompt.split())
+    usage = {"prompt_tokens": words, "completion_tokens": words, "total_tokens": 2 * words}
+    return _http(200, "OK", {**whole, "choices": [choice], "usage": usage})
+
+
+def _length(head: bytes) -> int:
+    """What Content-Length says; 0 without one, -1 where it is no number or a body of another form comes."""
+    for line in head.split(b"\r\n")[1:]:
+        name, _, value = line.partition(b":")
+        if name.strip().lower() == b"transfer-encoding":
+            return -1
+        if name.strip().lower() == b"content-length":
+            return int(value) if value.strip().isdigit() else -1
+    return 0
 
 
 def _http(status: int, reason: str, body: object) -> bytes:

@@ -10,6 +10,7 @@ from typing import Any, Callable, Mapping
 
 from . import wire
 from .channel import Channel, told
+from .listening import at
 from .loop import READ, Loop, Timer
 from .seats import Outcome, Plan, Seats
 from .tls import IdentityFault, spiffe_id
@@ -67,8 +68,9 @@ class Leader:
         listener.settimeout(0)
         loop.add(listener, READ, self._accept)
         self._deadline = loop.call_in(plan.deadline_s, self._missed)
-        self._beat_due = loop.now() + plan.beat_s
         self._beat = loop.call_in(plan.beat_s, self._heartbeat)
+        self._looked = loop.now()
+        self._watch = loop.call_in(plan.beat_s / 4, self._look)
         if plan.world == 1:
             loop.call_in(0.0, self._go)
 
@@ -109,7 +111,7 @@ class Leader:
             except OSError as error:
                 self._pause(error)
                 return
-            self._receive(sock, f"{address[0]}:{address[1]}")
+            self._receive(sock, at(address[0], address[1]))
 
     def _pause(self, error: OSError) -> None:
         """No descriptor is left (EMFILE, ENFILE): wait for strangers to be dropped; the deadline still holds."""
@@ -248,7 +250,11 @@ class Leader:
         if self._seated.get(rank) is not guest:
             return
         del self._seated[rank]
-        if guest.channel:
+        if guest.channel and cause == wire.Cause.FROZEN:
+            # it may only have been slow: it shall read why, and not find a reset
+            guest.channel.send(wire.abort(wire.Abort(rank, cause, text)))
+            guest.channel.finish()
+        elif guest.channel:
             guest.channel.close()
         if self.gone:
             self._over(Outcome(cause, rank, text))
@@ -269,22 +275,28 @@ class Leader:
         self._over(Outcome(wire.Cause.DEADLINE, missing[0] if missing else wire.NO_RANK, text, missing))
 
     def _heartbeat(self) -> None:
-        now = self._loop.now()
-        late = now - self._beat_due > self._plan.beat_s
         for guest in list(self._seated.values()):
-            if late:
+            self._say(guest, wire.frame(wire.Kind.PING))
+        if self.outcome is None:
+            self._beat = self._loop.call_in(self._plan.beat_s, self._heartbeat)
+
+    def _look(self) -> None:
+        """Who has been silent for too long is frozen, although its connection stands."""
+        now, beat_s = self._loop.now(), self._plan.beat_s
+        stopped = now - self._looked > beat_s
+        self._looked = now
+        for guest in list(self._seated.values()):
+            if stopped:
                 # this very process was stopped for a while: the silence is ours, not theirs
                 guest.heard = now
             silence = now - guest.heard
-            if silence > self._plan.lost_after * self._plan.beat_s:
+            # looked at every quarter of a heartbeat, so that the last allowed heartbeat is never over
+            if silence > (self._plan.lost_after - 0.5) * beat_s:
                 pid = self._seats.pid(guest.rank)
                 text = f"rank {guest.rank} (pid {pid}) has been silent for {silence:.1f} s"
                 self._lost(guest, wire.Cause.FROZEN, text)
-            else:
-                self._say(guest, wire.frame(wire.Kind.PING))
         if self.outcome is None:
-            self._beat_due = now + self._plan.beat_s
-            self._beat = self._loop.call_in(self._plan.beat_s, self._heartbeat)
+            self._watch = self._loop.call_in(beat_s / 4, self._look)
 
     def _unless_gone(self) -> tuple[int, ...]:
         return () if self.gone else self._seats.missing
@@ -297,6 +309,7 @@ class Leader:
         self.outcome = outcome
         self._deadline.cancel()
         self._beat.cancel()
+        self._watch.cancel()
         self._end_listening()
         # what is served ends before the others are told: nobody may see a broken replica answer
         self._on_over(outcome)

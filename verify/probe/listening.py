@@ -1,11 +1,57 @@
-"""Which TCP ports a process listens on, read from /proc; nothing is guessed."""
+"""Which TCP ports a process listens on, and who holds a port, read from /proc; nothing is guessed."""
 
 from __future__ import annotations
 
+import errno
 import os
+import socket
 
 _LISTEN = "0A"
 _TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
+
+
+class PortTaken(OSError):
+    """Somebody else has the port; the text says where and, as far as /proc tells, who."""
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket that is bound to exactly this address and does not listen yet; port 0 is the kernel's choice.
+
+    Raises:
+        PortTaken: the port is in use.
+    """
+    sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        sock.bind((host, port))
+    except OSError as error:
+        sock.close()
+        if error.errno != errno.EADDRINUSE:
+            raise
+        raise PortTaken(f"{at(host, port)} is taken by {holder(port)}") from error
+    return sock
+
+
+def at(host: str, port: int) -> str:
+    """Host and port, an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def holder(port: int) -> str:
+    """Who listens on a port, as pid and name."""
+    try:
+        inodes = {inode for inode, number in _listening().items() if number == port}
+        pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    except OSError as error:
+        return f"somebody (/proc does not tell: {error.strerror})"
+    for pid in pids:
+        try:
+            if inodes & _sockets(pid):
+                with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as comm:
+                    return f"pid {pid} ({comm.read().strip()})"
+        except OSError:
+            # it has ended meanwhile, or is another user's
+            continue
+    return "a process that this user may not see" if inodes else "a socket that does not listen"
 
 
 def ports(pids: list[int]) -> dict[int, set[int]]:

@@ -14,20 +14,20 @@ import signal
 import ssl
 import sys
 import time
-from typing import Any, Mapping, NoReturn
+from typing import Any, Callable, Mapping, NoReturn
 
 from .checks import identity_facts, user_name
 from .drills import DRILLS, CannotJudge, Drill, Finding, Stage
 from .loop import READ, Loop
+from .nodechecks import node_checks
 from .rank import Parts
 from .seats import Seat
-from .tls import Identity, IdentityFault, contexts
+from .tls import Identity, IdentityFault, load
 
 SCHEMA = 1
 DONE, CUT, BROKEN = 0, 3, 70
 _MAX_SETTINGS = 65536
 _OVERTIME_S = 3
-NOT_CHECKED = ("fabrics", "GPUs", "inference engine", "between nodes")
 
 
 class SessionCut(Exception):
@@ -40,8 +40,13 @@ def main(parts: Parts | None = None) -> NoReturn:
     try:
         for signum in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
             signal.signal(signum, _cut)
-        probe = _Probe(_settings(0), parts or Parts())
-        probe.run()
+        settings = _settings(0)
+        if "across" in settings:
+            _across(settings, parts or Parts())
+        else:
+            probe = Probe(settings, parts or Parts(), _say)
+            probe.leash(0)
+            probe.run()
         status = DONE
     except (SessionCut, BrokenPipeError):
         status = CUT
@@ -50,44 +55,71 @@ def main(parts: Parts | None = None) -> NoReturn:
     os._exit(status)
 
 
-class _Probe:
-    def __init__(self, settings: Mapping[str, Any], parts: Parts) -> None:
+class Probe:
+    """One run: everything that its settings ask for.
+
+    Args:
+        say: takes each event.
+    """
+
+    def __init__(
+        self, settings: Mapping[str, Any], parts: Parts, say: Callable[[Mapping[str, Any]], None]
+    ) -> None:
+        self._say = say
         self._node = str(settings["node"])
         self._run_id = bytes.fromhex(settings["run_id"])
         self._ranks = int(settings["ranks"])
         self._wanted = list(settings["scenarios"])
         self._identity = Identity(**settings["identity"])
         self._expected_id = settings.get("spiffe_id")
-        self._parts = parts
+        self._parts = parts._replace(spawn=settings.get("spawn", "fork"))
+        self._disruptive = bool(settings.get("disruptive", False))
         self._loop = Loop()
         self._began = self._loop.now()
         self._ends = self._began + float(settings["deadline_s"])
-        self._not_checked = list(NOT_CHECKED)
+        self._clock = time.time()  # read beside the controller's, before anything takes its time
+        self._about: Mapping[str, Any] = settings.get("about") or {}
+        self._not_checked: list[str] = []
         # the last resort: whatever hangs, this process ends, and its ranks end when they see that
         signal.alarm(math.ceil(float(settings["deadline_s"])) + _OVERTIME_S)
-        self._loop.add(0, READ, _leash)
+
+    def leash(self, descriptor: int) -> None:
+        """End when this stream ends: nobody is there any more."""
+
+        def pulled(_events: int) -> None:
+            if not os.read(descriptor, 4096):
+                raise SessionCut
+
+        self._loop.add(descriptor, READ, pulled)
 
     def run(self) -> None:
         """Everything, from who we are to what was not checked."""
-        _say(
-            {
-                "event": "probe",
-                "schema": SCHEMA,
-                "pid": os.getpid(),
-                "user": user_name(os.geteuid()),
-                "python": ".".join(str(part) for part in sys.version_info[:3]),
-                "openssl": ssl.OPENSSL_VERSION,
-            }
-        )
+        self._say(about())
         facts = identity_facts(
-            self._identity, node=self._node, expected_id=self._expected_id, now=time.time()
+            self._identity, node=self._node, expected_id=self._expected_id, now=self._clock
         )
-        _say({"event": "identity", **facts})
+        self._say({"event": "identity", **facts})
+        checks, self._not_checked = node_checks(
+            self._identity,
+            facts,
+            self._about,
+            self._loop,
+            now=self._clock,
+            left_s=self._ends - self._loop.now(),
+            disruptive=self._disruptive,
+        )
+        for check in checks:
+            self._say({"event": "check", **check})
         stage, fault = self._stage(facts)
+        drills_began = self._loop.now()
         passed = [self._drill(drill, stage, fault) for drill in DRILLS if drill.name in self._wanted]
         skipped = [f"scenario {drill.name}" for drill in DRILLS if drill.name not in self._wanted]
-        _say({"event": "not-checked", "items": [*self._not_checked, *skipped]})
-        _say(
+        phases = [*(stage.phases if stage else ()), ("drills", (self._loop.now() - drills_began) * 1000)]
+        self._engine()
+        self._say({"event": "phases", "items": [{"name": name, "ms": round(ms, 3)} for name, ms in phases]})
+        self._say({"event": "time-line", "ranks": stage.time_line if stage else []})
+        self._say({"event": "not-checked", "items": [*self._not_checked, *skipped]})
+        self._say(
             {
                 "event": "done",
                 "ok": bool(passed) and all(passed) and len(passed) == len(self._wanted),
@@ -95,11 +127,26 @@ class _Probe:
             }
         )
 
+    def _engine(self) -> None:
+        """The engine's own collectives, where they are asked for and may be run."""
+        if self._about.get("engine") != "torch":
+            return
+        if not self._disruptive:
+            self._not_checked.append("torch all-reduce: the node is in service (--disruptive)")
+            return
+        from .torching import torch_check
+
+        python = [
+            str(name) for name in self._about.get("engine_python") or (sys.executable, "/usr/bin/python3")
+        ]
+        left_s = max(1.0, self._ends - self._loop.now() - 1.0)
+        self._say({"event": "check", **torch_check(self._ranks, python=python, within_s=left_s)})
+
     def _stage(self, facts: Mapping[str, Any]) -> tuple[Stage | None, str]:
         if facts["fault"]:
             return None, f"the identity does not hold: {facts['fault']}"
         try:
-            loaded = contexts(self._identity)
+            loaded = load(self._identity)
         except IdentityFault as error:
             return None, str(error)
         seats = (Seat(self._node, facts["spiffe_id"]),) * self._ranks
@@ -109,11 +156,11 @@ class _Probe:
         )
 
     def _drill(self, drill: Drill, stage: Stage | None, fault: str) -> bool:
-        _say({"event": "scenario-started", "name": drill.name})
+        self._say({"event": "scenario-started", "name": drill.name})
         began = self._loop.now()
         finding = self._finding(drill, stage, fault)
         self._not_checked += finding.not_tried
-        _say(
+        self._say(
             {
                 "event": "scenario",
                 "name": drill.name,
@@ -137,6 +184,27 @@ class _Probe:
             return Finding(ok=False, found=f"could not be judged: {error}")
 
 
+def about() -> dict[str, Any]:
+    """The first event: what runs, and as whom."""
+    return {
+        "event": "probe",
+        "schema": SCHEMA,
+        "pid": os.getpid(),
+        "user": user_name(os.geteuid()),
+        "python": ".".join(str(part) for part in sys.version_info[:3]),
+        "openssl": ssl.OPENSSL_VERSION,
+    }
+
+
+def _across(settings: Mapping[str, Any], parts: Parts) -> None:
+    """This node's part of a run over several nodes."""
+    from .across import Across
+
+    signal.alarm(math.ceil(float(settings["deadline_s"])) + _OVERTIME_S)
+    _say(about())
+    Across(settings, parts, _say).run(0)
+
+
 def _settings(descriptor: int) -> dict[str, Any]:
     length = int.from_bytes(_exactly(descriptor, 4), "big")
     if length > _MAX_SETTINGS:
@@ -155,11 +223,6 @@ def _exactly(descriptor: int, length: int) -> bytes:
             raise SessionCut
         data += piece
     return data
-
-
-def _leash(_events: int) -> None:
-    if not os.read(0, 4096):
-        raise SessionCut
 
 
 def _cut(_signum: int, _frame: object) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Callable, Mapping, NamedTuple
 
 from . import wire
 from .channel import Channel, told
+from .listening import at
 from .loop import WRITE, Loop, Timer
 from .seats import Outcome, Plan
 from .tls import IdentityFault, spiffe_id
@@ -164,7 +165,9 @@ class Member:
 
     def _again(self, why: str) -> None:
         """This try has failed for a reason that may pass: another one, later."""
-        self._last = f"{self._address.host}:{self._address.port} {why}"
+        self._last = f"{at(*self._address)} {why}"
+        if self._tries == 1:
+            self._on_event({"event": "retry", "text": self._last})
         self._hang_up()
         if self._channel:
             self._channel.close()

@@ -11,10 +11,11 @@ from typing import Any, Callable, NamedTuple
 
 from .engine import HOST, Engine
 from .leader import Leader
+from .listening import bind
 from .loop import READ, Loop
 from .member import Address, Member
 from .seats import Outcome, Plan
-from .tls import Contexts
+from .tls import Contexts, Loaded
 from .wire import Cause
 
 _LAST_WORDS_S = 1.2
@@ -24,11 +25,29 @@ FINE, FAILED, ORPHANED, BROKEN = 0, 10, 11, 12
 
 
 class Parts(NamedTuple):
-    """What a rank is made of; a test replaces one part by a broken one, to see a scenario fail."""
+    """What a rank is made of; a test replaces one part by a broken one, to see a scenario fail.
+
+    spawn: "fork" (the default), or "exec" for an interpreter of its own for each rank, whose parts are the whole ones.
+    """
 
     engine: Callable[..., Engine] = Engine
     leader: Callable[..., Leader] = Leader
     member: Callable[..., Member] = Member
+    bind: Callable[[str, int], socket.socket] = bind
+    spawn: str = "fork"
+
+
+class Start(NamedTuple):
+    """What one rank is started with.
+
+    address: where rank 0 listens; None for rank 0 itself.
+    port: what rank 0 listens on; 0 leaves it to the kernel.
+    """
+
+    plan: Plan
+    loaded: Loaded
+    address: Address | None
+    port: int
 
 
 class _Orphaned(Exception):
@@ -36,21 +55,21 @@ class _Orphaned(Exception):
 
 
 def run_rank(
-    rank: int, orders: socket.socket, plan: Plan, contexts: Contexts, parts: Parts, address: Address | None
+    rank: int, orders: socket.socket, start: Start, parts: Parts, reserved: socket.socket | None = None
 ) -> int:
     """Be a rank until it is over; the process's exit status.
 
     `orders` is our end of the pair to the process that started us: `stop` comes in, events go out, one JSON packet
-    each, and its end means that nobody watches over this rank any more. `address` is where rank 0 listens; None for
-    rank 0 itself.
+    each, and its end means that nobody watches over this rank any more. `reserved` is rank 0's listener where it is
+    bound already.
     """
     loop = Loop()
     process = _Rank(loop, rank, orders)
     try:
-        if address is None:
-            process.lead(plan, contexts, parts)
+        if start.address is None:
+            process.lead(start.plan, start.loaded.contexts, parts, reserved or parts.bind(HOST, start.port))
         else:
-            process.join(plan, contexts, parts, address)
+            process.join(start.plan, start.loaded.contexts, parts, start.address)
         loop.run(lambda: process.outcome is not None, 10 * 365 * 86400.0)
         process.last_words()
     except _Orphaned:
@@ -77,11 +96,9 @@ class _Rank:
         signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, lambda _signum, _frame: None)
 
-    def lead(self, plan: Plan, contexts: Contexts, parts: Parts) -> None:
+    def lead(self, plan: Plan, contexts: Contexts, parts: Parts, listener: socket.socket) -> None:
         """Be rank 0: the rendezvous listens at once, the API after GO."""
         engine = parts.engine(self._loop, ranks=plan.world)
-        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        listener.bind((HOST, 0))
         listener.listen(max(128, 2 * plan.world))
 
         def over(outcome: Outcome) -> None:

@@ -12,13 +12,15 @@ from typing import Any, Callable, NoReturn
 from .engine import HOST
 from .loop import READ, Loop
 from .member import Address
-from .rank import BROKEN, Parts, run_rank
+from .rank import BROKEN, Parts, Start, run_rank
 from .seats import Plan
-from .tls import Contexts
+from .spawning import execute
+from .tls import Loaded
 
 _MAX_EVENT = 65536
 _MAX_EVENTS = 1000
 _OUTLIVE_S = 5.0
+_HEAR_EVERY = 16
 
 
 class Rank:
@@ -31,6 +33,8 @@ class Rank:
         self.rank, self.pid, self.sock = rank, pid, sock
         self.events: list[dict[str, Any]] = []
         self.status: int | None = None
+        self.began: float | None = None
+        self.ended: float | None = None
 
     def first(self, name: str) -> dict[str, Any] | None:
         """The first event of that name, if there was one."""
@@ -53,13 +57,13 @@ class Replica:
         lifetime_s: a rank still there after this is killed by its own alarm, whatever became of its parent.
     """
 
-    def __init__(
-        self, loop: Loop, plan: Plan, contexts: Contexts, parts: Parts, *, lifetime_s: float
-    ) -> None:
-        self._loop, self._plan, self._contexts, self._parts = loop, plan, contexts, parts
+    def __init__(self, loop: Loop, plan: Plan, loaded: Loaded, parts: Parts, *, lifetime_s: float) -> None:
+        self._loop, self._plan, self._loaded, self._parts = loop, plan, loaded, parts
         self._lifetime_s = lifetime_s
         self._began = loop.now()
         self.ranks: dict[int, Rank] = {}
+        self.intruders: list[Rank] = []
+        self._reserved: socket.socket | None = None
 
     def __enter__(self) -> Replica:  # noqa: PYI034 - typing.Self is younger than Python 3.9
         return self
@@ -67,18 +71,38 @@ class Replica:
     def __exit__(self, *_: object) -> None:
         self.end()
 
-    def start_leader(self) -> bool:
-        """Start rank 0 and wait until it listens; False when it does not."""
-        leader = self._fork(0, None)
+    def reserve(self) -> int:
+        """Bind the rendezvous' port before rank 0 is there: until it listens, whoever dials it is refused."""
+        self._reserved = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        self._reserved.bind((HOST, 0))
+        return int(self._reserved.getsockname()[1])
+
+    def start_leader(self, port: int = 0) -> bool:
+        """Start rank 0 and wait until it listens, on `port` where one is given; False when it does not."""
+        leader = self._begin(0, Start(self._plan, self._loaded, None, port))
+        if self._reserved:
+            # rank 0 has it now; a copy left open here would keep on listening after its end
+            self._reserved.close()
+            self._reserved = None
         return self.wait(
             lambda: leader.first("listening") is not None or leader.status is not None, 5.0
         ) and bool(leader.first("listening"))
 
     def start(self, ranks: list[int]) -> None:
         """Start these ranks, which dial rank 0."""
-        address = Address(HOST, self.port)
+        start = Start(self._plan, self._loaded, Address(HOST, self.port), 0)
         for rank in ranks:
-            self._fork(rank, address)
+            self._begin(rank, start)
+            if rank % _HEAR_EVERY == 0:
+                # what rank 0 tells of the first must not fill its socket while the last are started
+                self._loop.run(lambda: False, 0.0005)
+
+    def intrude(self, rank: int, *, plan: Plan | None = None, loaded: Loaded | None = None) -> Rank:
+        """Start one process more, which says that it is `rank`, with another plan or another identity."""
+        start = Start(plan or self._plan, loaded or self._loaded, Address(HOST, self.port), 0)
+        view = self._fork(rank, start)
+        self.intruders.append(view)
+        return view
 
     def stop(self) -> None:
         """Ask the leader to end the replica in good order."""
@@ -88,16 +112,27 @@ class Replica:
         """SIGKILL one rank."""
         os.kill(self.ranks[rank].pid, signal.SIGKILL)
 
+    def signal(self, rank: int, signum: int) -> None:
+        """Send one rank a signal."""
+        os.kill(self.ranks[rank].pid, signum)
+
     def end(self) -> None:
         """Whatever still runs is killed; nothing is left behind."""
-        for view in self.ranks.values():
+        for view in [*self.ranks.values(), *self.intruders]:
             self._reap(view)
+        if self._reserved:
+            self._reserved.close()
 
     def wait(self, until: Callable[[], bool], timeout_s: float) -> bool:
         """Take in what the ranks tell until `until()` holds; False when the time is over first."""
         return self._loop.run(until, timeout_s)
 
     # -- what is known -------------------------------------------------------------------------------------------
+
+    @property
+    def world(self) -> int:
+        """How many ranks it has when it is whole."""
+        return self._plan.world
 
     @property
     def leader(self) -> Rank:
@@ -107,6 +142,8 @@ class Replica:
     @property
     def port(self) -> int:
         """The rendezvous' port."""
+        if self._reserved:
+            return int(self._reserved.getsockname()[1])
         return int((self.leader.first("listening") or {})["port"])
 
     @property
@@ -159,28 +196,33 @@ class Replica:
 
     # -- processes -----------------------------------------------------------------------------------------------
 
-    def _fork(self, rank: int, address: Address | None) -> Rank:
+    def _begin(self, rank: int, start: Start) -> Rank:
+        self.ranks[rank] = self._fork(rank, start)
+        return self.ranks[rank]
+
+    def _fork(self, rank: int, start: Start) -> Rank:
         # one packet per event: no event is ever cut in two
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         pid = os.fork()
         if pid == 0:
-            self._child(rank, theirs, [ours, *(view.sock for view in self.ranks.values())], address)
+            known = [*self.ranks.values(), *self.intruders]
+            self._child(rank, theirs, [ours, *(view.sock for view in known)], start)
         theirs.close()
         ours.settimeout(0)
         view = Rank(rank, pid, ours)
-        self.ranks[rank] = view
+        view.began = self._loop.now()
         self._loop.add(ours, READ, lambda _events: self._hear(view))
         return view
 
-    def _child(
-        self, rank: int, orders: socket.socket, others: list[socket.socket], address: Address | None
-    ) -> NoReturn:
+    def _child(self, rank: int, orders: socket.socket, others: list[socket.socket], start: Start) -> NoReturn:
         status = BROKEN
         try:
             for signum in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
                 signal.signal(signum, signal.SIG_DFL)
             signal.alarm(math.ceil(self._lifetime_s + _OUTLIVE_S))
             self._loop.close()
+            if rank and self._reserved:
+                self._reserved.close()
             # our parent's ends must be the parent's alone: their end is what tells a rank that nobody watches it
             for sock in others:
                 sock.close()
@@ -188,10 +230,14 @@ class Replica:
             for descriptor in (0, 1, 2):
                 os.dup2(nowhere, descriptor)
             spent = self._loop.now() - self._began
-            plan = self._plan._replace(deadline_s=max(0.001, self._plan.deadline_s - spent))
-            status = run_rank(
-                rank, orders, plan if rank else self._plan, self._contexts, self._parts, address
-            )
+            plan = start.plan
+            if rank:
+                plan = plan._replace(deadline_s=max(0.001, plan.deadline_s - spent))
+            start = start._replace(plan=plan)
+            listener = None if rank else self._reserved
+            if self._parts.spawn == "exec":
+                execute(rank, orders, start, listener)
+            status = run_rank(rank, orders, start, self._parts, listener)
         finally:
             os._exit(status)
 
@@ -216,3 +262,4 @@ class Replica:
         os.kill(view.pid, signal.SIGKILL)
         _, status = os.waitpid(view.pid, 0)
         view.status = os.waitstatus_to_exitcode(status)
+        view.ended = self._loop.now()

@@ -25,6 +25,13 @@ class Contexts(NamedTuple):
     client: ssl.SSLContext
 
 
+class Loaded(NamedTuple):
+    """An identity that was loaded once, and where it lies, for ranks that are started anew."""
+
+    contexts: Contexts
+    identity: Identity
+
+
 class IdentityFault(Exception):
     """An identity, ours or a peer's, that cannot be what it should be."""
 
@@ -49,6 +56,11 @@ def contexts(identity: Identity) -> Contexts:
         _load(context, identity)
         both.append(context)
     return Contexts(*both)
+
+
+def load(identity: Identity) -> Loaded:
+    """The identity with its contexts; raises IdentityFault."""
+    return Loaded(contexts(identity), identity)
 
 
 def _load(context: ssl.SSLContext, identity: Identity) -> None:
