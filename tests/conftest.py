@@ -25,6 +25,9 @@ _TOKEN = "PYTEST_RUN"  # noqa: S105 - the name of a variable that marks every pr
 _RUN = f"{_TOKEN}={uuid.uuid4()}"
 _GRACE_S = 3.0  # a process that was told to end may take this long
 
+if "PYTEST_XDIST_WORKER" in os.environ:  # it ignores SIGINT, and so would every command that a test starts
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 _skips = pytest.StashKey[Counter[str]]()
 _left = pytest.StashKey[list[str]]()
 

@@ -158,10 +158,12 @@ def test_a_sudo_that_asks_is_refused_with_the_line_that_mends_it(lab: Lab, tmp_p
 
     assert made == 0
     assert as_it_is[0] == for_root[0] == 3
-    line = "muster needs the line 'muster ALL=(ALL) NOPASSWD: ALL' in /etc/sudoers.d"
+    uuid = "it takes the line 'muster ALL=(root) NOPASSWD: /usr/bin/cat /sys/class/dmi/id/product_uuid'"
+    root = "it takes the line 'muster ALL=(ALL) NOPASSWD: ALL' in /etc/sudoers.d"
     # The login may own the identity and need no sudo for that, but its machine uuid is readable to root alone.
-    assert f"(/sys/class/dmi/id/product_uuid); only root may: {line}" in as_it_is[1]
-    assert f"muster may not become root there: {line}" in for_root[1]
+    assert f"(/sys/class/dmi/id/product_uuid); only root may: {uuid}" in as_it_is[1]
+    assert "muster may not become root there (sudo -n says: " in for_root[1]
+    assert root in for_root[1]
 
 
 def another_policy(lab: Lab, folder: Path, *, owner: str) -> str:

@@ -2,6 +2,7 @@ import json
 import os
 import pty
 import re
+import select
 import subprocess
 import sys
 import time
@@ -253,6 +254,8 @@ def on_a_terminal(command: list[str], answer: bytes | None) -> tuple[int, str]:
         os.execv(command[0], command)  # noqa: S606 - no shell is wanted
     shown, asked, until = b"", False, time.monotonic() + 200
     while time.monotonic() < until:
+        if not select.select([terminal], [], [], 1.0)[0]:
+            continue
         try:
             part = os.read(terminal, 65536)
         except OSError:
@@ -263,6 +266,6 @@ def on_a_terminal(command: list[str], answer: bytes | None) -> tuple[int, str]:
         if not asked and b"type the number" in shown:
             asked = True
             os.write(terminal, b"\x03" if answer is None else answer)
+    os.close(terminal)  # one that still asks is hung up on
     _, status = os.waitpid(child, 0)
-    os.close(terminal)
     return os.waitstatus_to_exitcode(status), shown.decode("utf-8", "replace")
