@@ -17,6 +17,7 @@ from tests.ca.material import OTHER_UUID, UUID, issue, new_authority, reopened
 
 ROOT = Path(__file__).parents[2]
 EACH = 50
+KILLS = os.environ.get("MUSTER_TEST_KILLS", "16")  # read at once: the tests' environment is scrubbed
 
 _WITHOUT_SOCKETS = """
 import sys
@@ -75,7 +76,7 @@ def test_a_kill_at_any_call_leaves_an_authority_that_knows_what_could_have_left(
 
 
 def test_a_kill_between_any_two_lines_of_ours_leaves_such_an_authority_too(tmp_path: Path) -> None:
-    assert len(kills_of(tmp_path, os.environ.get("MUSTER_TEST_KILLS", "16"))) >= 8
+    assert len(kills_of(tmp_path, KILLS)) >= 8
 
 
 def test_a_full_disk_leaves_everything_as_it_was_and_the_next_issue_works(tmp_path: Path) -> None:
