@@ -143,6 +143,14 @@ def audit(
         str | None,
         typer.Option("--expect", metavar="HEAD", help="A head that was kept elsewhere, to be found in it."),
     ] = None,
+    receipts: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--receipt",
+            metavar="FILE|DIR",
+            help="Handed-out receipts, whose heads are to be found in it (again for more).",
+        ),
+    ] = None,
     ca_dir: CaDir = None,
     console: Console,
 ) -> None:
@@ -154,17 +162,23 @@ def audit(
 
     Example: node-ca audit --expect "$HEAD"
 
-    Example: node-ca audit --json
+    Example: node-ca audit --receipt /media/infra/receipts
     """
     need("onboard", "cryptography")
     from ca import audit as auditing
+    from ca import handed_out
     from ca import show
     from ca.layout import Layout, check_folder
 
     folder = ca_folder(ca_dir)
     check_folder(folder)
+    heads = handed_out.heads(receipts or [])
     found = auditing.audit(Layout(folder), expect=expect)
-    console.document(found.to_json())
+    unknown = handed_out.unknown(Layout(folder), heads) if found.ok else []
+    told = found.to_json()
+    if receipts:
+        told |= {"ok": found.ok and not unknown, "unknown_receipts": unknown}
+    console.document(told)
     rows = [("lines", str(found.entries)), ("head", found.head)]
     rows += [("lines since the expected head", str(found.since))] if found.since is not None else []
     console.table(show.FIELDS, rows)
@@ -174,6 +188,7 @@ def audit(
             "or a crash left them; the next change mends that"
         )
     found.refuse(folder)
+    handed_out.refuse(folder, unknown)
     console.say("every line follows from the one before, and every certificate is the one recorded")
 
 

@@ -142,9 +142,12 @@ class Index:
         rows = self._rows("SELECT node, vm_uuid, key_sha256 FROM tickets WHERE id = ?", (ticket_id,))
         return TicketUse(*rows[0]) if rows else None
 
-    def voided_by(self, ticket_id: str) -> str | None:
-        """The later ticket, used since, that made this one void."""
-        rows = self._rows("SELECT by FROM void_tickets WHERE id = ?", (ticket_id,))
+    def voided_by(self, ticket_id: str, node: str) -> str | None:
+        """The later ticket of the same node, used since, that made this one void; another node's makes nothing void."""
+        rows = self._rows(
+            "SELECT v.by FROM void_tickets v JOIN tickets t ON t.id = v.by WHERE v.id = ? AND t.node = ?",
+            (ticket_id, node),
+        )
         return str(rows[0][0]) if rows else None
 
     def count(self, now: datetime) -> dict[str, int]:
@@ -182,7 +185,7 @@ class Index:
         for table, order in (
             ("latest", "kind"),
             ("tickets", "id"),
-            ("void_tickets", "id"),
+            ("void_tickets", "id, by"),
             ("certificates", "n"),
             ("host_keys", "line, n"),
             ("lists_held", "node"),

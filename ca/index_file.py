@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-_VERSION = 3
+_VERSION = 4
 _BUSY_S = 5.0
 _CACHE_KIB = 64 * 1024
 _TABLES = f"""
@@ -15,7 +15,7 @@ CREATE TABLE place (one INTEGER PRIMARY KEY CHECK (one = 1), seq, start, end, he
 CREATE TABLE latest (kind TEXT PRIMARY KEY, at TEXT NOT NULL, body TEXT NOT NULL);
 CREATE TABLE tickets (id TEXT PRIMARY KEY, node TEXT NOT NULL, vm_uuid TEXT, key_sha256 TEXT NOT NULL)
     WITHOUT ROWID;
-CREATE TABLE void_tickets (id TEXT PRIMARY KEY, by TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE void_tickets (id TEXT NOT NULL, by TEXT NOT NULL, PRIMARY KEY (id, by)) WITHOUT ROWID;
 CREATE TABLE certificates (
     n INTEGER PRIMARY KEY, serial TEXT NOT NULL UNIQUE, node TEXT NOT NULL, vm_uuid TEXT, standing TEXT NOT NULL,
     not_after TEXT NOT NULL, key_sha256 TEXT NOT NULL, machine_id TEXT, ticket_id TEXT, fingerprint_sha256 TEXT,

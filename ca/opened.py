@@ -156,7 +156,7 @@ class OpenedAuthority:
         Raises:
             Refused: there is such a later one.
         """
-        refuse_void(self._index.voided_by(ticket_id), ticket_id, node)
+        refuse_void(self._index.voided_by(ticket_id, node), ticket_id, node)
 
     def find(self, serial: str) -> Record:
         """The record of a serial number or a fingerprint: hex in either case, with or without colons.

@@ -80,6 +80,7 @@ class Receipt:
 
     serial: of its certificate, hex. ca_fingerprint: SHA-256 (hex) of the root certificate.
     host_keys: the pin that verify-node uses. install_dir, owner: where the identity lies and whose it is.
+    audit_head: of the authority's audit when it was made; an authority that does not know it is an older copy.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
@@ -99,6 +100,7 @@ class Receipt:
     owner: User
     made_by: Words
     made_at: Moment
+    audit_head: Hex | None = None
     schema: Literal[1] = 1
 
     def __post_init__(self) -> None:

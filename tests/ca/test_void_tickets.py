@@ -7,7 +7,7 @@ import pytest
 
 from ca.authority import Authority
 from inventory.errors import Refused
-from tests.ca.material import NOW, UUID, issue, new_authority, reopened
+from tests.ca.material import NOW, OTHER_UUID, UUID, issue, new_authority, reopened
 
 
 @pytest.fixture
@@ -15,10 +15,23 @@ def authority(tmp_path: Path) -> Authority:
     return new_authority(tmp_path)
 
 
-def use(authority: Authority, ticket: str, *, supersedes: Sequence[str] = (), key: str = "00") -> None:
+def use(
+    authority: Authority,
+    ticket: str,
+    *,
+    supersedes: Sequence[str] = (),
+    key: str = "00",
+    node: str = "gpu-01",
+) -> None:
     authority.use_ticket(
-        ticket, node="gpu-01", vm_uuid=UUID, node_key_sha256=key * 32, actor="tester", now=NOW, supersedes=supersedes
-    )  # fmt: skip
+        ticket,
+        node=node,
+        vm_uuid=UUID if node == "gpu-01" else OTHER_UUID,
+        node_key_sha256=key * 32,
+        actor="tester",
+        now=NOW,
+        supersedes=supersedes,
+    )
 
 
 def test_a_void_ticket_is_refused_also_when_the_index_was_made_anew(authority: Authority) -> None:
@@ -51,3 +64,12 @@ def test_nothing_is_issued_for_a_void_ticket(authority: Authority) -> None:
         issue(authority, ticket_id="t1")
 
     assert authority.open_intents == ()
+
+
+def test_a_ticket_of_another_node_makes_nothing_void(authority: Authority) -> None:
+    use(authority, "t9", supersedes=("t1",), key="22", node="gpu-02")
+    use(authority, "t1")
+
+    use(authority, "t2", supersedes=("t1",), key="11")
+    with pytest.raises(Refused, match="ticket t2"):
+        authority.refuse_void("t1", node="gpu-01")

@@ -15,6 +15,7 @@ import pytest
 from inventory.errors import OtherSide
 from inventory.model import HostKey
 from inventory.reach import open_session
+from inventory.ticket import peek_receipt
 from tests.require import need_command
 
 
@@ -143,6 +144,14 @@ def test_infra_believes_the_holders_receipt(road: Lab) -> None:
 
     assert done.returncode == 0
     assert "holder@lab" in done.stderr
+
+
+def test_the_authority_knows_what_its_receipts_saw_of_it(road: Lab) -> None:
+    receipts = road.folder / "ca" / "receipts"
+    told = road.ask("node-ca", "audit", "--receipt", str(receipts))
+
+    assert peek_receipt((receipts / "gpu-01.receipt").read_text()).audit_head
+    assert (told["ok"], told["unknown_receipts"]) == (True, [])
 
 
 def test_the_passphrase_and_the_token_are_in_no_output_and_in_no_audit(road: Lab) -> None:
