@@ -179,6 +179,25 @@ def test_the_holder_types_how_many_nodes_there_are(nodes: Fleet) -> None:
     assert nodes.standings() == [Standing.INSTALLED] * COUNT
 
 
+def test_a_jump_host_leads_to_every_node_and_one_with_another_key_to_none(nodes: Fleet) -> None:
+    login = nodes.holder.server.login_key.with_suffix(".pub").read_text()
+    with sshd(nodes.folder / "bastion", options="LogLevel VERBOSE") as bastion:
+        bastion.authorized_keys.write_text(login)
+        pin = nodes.folder / "bastion.pub"
+        way = ["--jump", f"{bastion.user}@127.0.0.1:{bastion.port}", "--jump-host-key", str(pin)]
+        pin.write_text(nodes.servers[0].host_key.line + "\n")
+        refused = nodes.run(*nodes.tickets(), *way, "--yes", "--no-verify")
+        assert refused.returncode == 4, refused.stderr
+        assert "not the machine it should be" in refused.stderr
+        assert nodes.standings() == []
+
+        pin.write_text(bastion.host_key.line + "\n")
+        done = nodes.run(*nodes.tickets(), *way, "--yes", "--no-verify")
+
+    assert done.returncode == 0, done.stderr
+    assert nodes.standings() == [Standing.INSTALLED] * COUNT
+
+
 def test_an_interruption_while_the_holder_reads_changes_nothing(nodes: Fleet) -> None:
     nodes.holder.set_policy()
     code, said = on_a_terminal(nodes.command(*nodes.tickets(), "--no-verify"), None)
