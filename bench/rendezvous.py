@@ -5,24 +5,24 @@ it took 46 s on two cores where ours took 0.65 s.
 """
 
 import functools
-import resource
+import json
 import socket
 import ssl
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
 from bench.row import Contest
 from tests.verify.identities import authority, identity
-from tests.verify.names import SPIFFE_ID
+from tests.verify.names import NODE, SPIFFE_ID
 from tests.verify.table import Seen, plan
 from verify.probe.leader import Leader
 from verify.probe.loop import Loop
 from verify.probe.member import Address, Member
-from verify.probe.rank import Parts
-from verify.probe.replica import Replica
 from verify.probe.tls import Loaded, load
 
 MANY, MOST = 64, 256
@@ -43,7 +43,7 @@ def contests() -> list[Contest]:
         ),
         Contest(
             f"{MANY} forked ranks, mTLS, CPU",
-            lambda: spent(lambda: assembled(MANY)),
+            lambda: spent(MANY),
             lambda: handshakes(MANY),
             "CPU of their handshakes",
             "CPU s",
@@ -81,54 +81,36 @@ def loaded() -> Loaded:
     return load(identity(Path(folder.name), by=authority()))
 
 
-def forked(ranks: int, then: Callable[[Loop, Replica], float]) -> float:
-    """Assemble that many processes, and do something with them."""
-    loop = Loop()
-    replica = Replica(
-        loop, plan(ranks, deadline_s=_PATIENCE_S, beat_s=10.0), loaded(), Parts(), lifetime_s=_PATIENCE_S
+def ranks_in_a_lean_interpreter(ranks: int, *, kill: bool = False) -> Mapping[str, float]:
+    """What bench/rendezvous_ranks.py measured: `wall` to the last rank's GO, `cpu` of all, ends too, and `noticed`."""
+    order = {"identity": loaded().identity, "seat": (NODE, SPIFFE_ID), "ranks": ranks, "kill": kill}
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", str(Path(__file__).with_name("rendezvous_ranks.py"))],
+        input=json.dumps(order),
+        capture_output=True,
+        text=True,
+        timeout=2 * _PATIENCE_S,
+        check=False,
     )
-    with replica:
-        began = time.perf_counter()
-        replica.start_leader()
-        replica.start(list(range(1, ranks)))
-        if not replica.wait(lambda: replica.everybody_gone, _PATIENCE_S):
-            raise RuntimeError(replica.trouble)
-        took = time.perf_counter() - began
-        found = then(loop, replica)
-    loop.close_all()
-    return found or took
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    measured: Mapping[str, float] = json.loads(done.stdout)
+    return measured
 
 
 def assembled(ranks: int) -> float:
     """Seconds from the first fork to the last rank's GO."""
-    return forked(ranks, lambda _loop, _replica: 0.0)
+    return ranks_in_a_lean_interpreter(ranks)["wall"]
 
 
-def spent(run: Callable[[], object]) -> float:
-    """CPU seconds of this process and of all its children that have ended, forks and ends included."""
-
-    def now() -> float:
-        usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-        return sum(each.ru_utime + each.ru_stime for each in usage)
-
-    before = now()
-    run()
-    return now() - before
+def spent(ranks: int) -> float:
+    """CPU seconds of an assembly, forks and ends included."""
+    return ranks_in_a_lean_interpreter(ranks)["cpu"]
 
 
 def noticed(ranks: int) -> float:
     """Milliseconds from a kill to the leader's word of it."""
-
-    def kill(loop: Loop, replica: Replica) -> float:
-        began = loop.now()
-        replica.kill(ranks - 1)
-        replica.wait(lambda: replica.leader.first("over") is not None, _PATIENCE_S)
-        over = replica.leader.first("over")
-        if over is None:
-            raise RuntimeError("nobody noticed")
-        return float(over["at"] - began) * 1000
-
-    return forked(ranks, kill)
+    return ranks_in_a_lean_interpreter(ranks, kill=True)["noticed"] * 1000
 
 
 def handshakes(ranks: int) -> float:

@@ -210,7 +210,7 @@ class Leader:
         self._say(
             guest, wire.welcome(wire.Welcome(left_ms, int(self._plan.beat_s * 1000), self._seats.joined))
         )
-        if not self._seats.missing:
+        if self._seats.whole:
             self._go()
 
     def _refuse(self, guest: _Guest, code: wire.Refusal, text: str) -> None:
@@ -233,7 +233,7 @@ class Leader:
     # -- the run -------------------------------------------------------------------------------------------------
 
     def _go(self) -> None:
-        if self.outcome or self._seats.missing:
+        if self.outcome or not self._seats.whole:
             return
         self._seats.gone = True
         self._deadline.cancel()

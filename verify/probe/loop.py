@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import heapq
+import os
 import selectors
 import socket
 import time
@@ -73,6 +74,13 @@ class Loop:
         """Forget everything; the files stay as they are."""
         self._selector.close()
         self._timers.clear()
+
+    def abandon(self) -> None:
+        """In a forked child, for good: close the copy of our parent's selector.
+
+        Taking what it holds to pieces would write to it, and so copy its pages, for every child anew.
+        """
+        os.close(self._selector.fileno())
 
     def close_all(self) -> None:
         """Forget everything, and close every socket that is still watched."""

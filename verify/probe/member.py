@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import random
 import socket
 import ssl
 from typing import Any, Callable, Mapping, NamedTuple
@@ -172,7 +171,7 @@ class Member:
         if self._channel:
             self._channel.close()
             self._channel = None
-        self._loop.call_in(self._backoff_s * random.uniform(0.5, 1.5), self._dial)
+        self._loop.call_in(self._backoff_s * _jitter(), self._dial)
         self._backoff_s = min(LAST_BACKOFF_S, 2 * self._backoff_s)
 
     def _hang_up(self) -> None:
@@ -277,6 +276,11 @@ class Member:
         if self._channel:
             self._channel.finish()
         self._on_over(outcome)
+
+
+def _jitter() -> float:
+    """Between 0.5 and 1.5. Not from `random`, which seeds itself anew after every fork, in each of many ranks."""
+    return 0.5 + int.from_bytes(os.urandom(2), "big") / 0xFFFF
 
 
 def _family(address: Address, world: int) -> socket.AddressFamily:

@@ -87,13 +87,10 @@ class _Rank:
         self.outcome: Outcome | None = None
         orders.settimeout(0)
         loop.add(orders, READ, self._order)
-        self._woken, waker = socket.socketpair()
-        for end in (self._woken, waker):
-            end.settimeout(0)
-        self._waker = waker
+        self._woken, waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         loop.add(self._woken, READ, self._terminated)
         # a handler alone would not end the selector's wait (PEP 475)
-        signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
+        signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, lambda _signum, _frame: None)
 
     def lead(self, plan: Plan, contexts: Contexts, parts: Parts, listener: socket.socket) -> None:
@@ -150,7 +147,7 @@ class _Rank:
             self._session.leave()
 
     def _terminated(self, _events: int) -> None:
-        self._woken.recv(_MAX_ORDERS)
+        os.read(self._woken, _MAX_ORDERS)
         if self._session:
             self._session.cancel(f"rank {self._rank} (pid {os.getpid()}) got SIGTERM")
 

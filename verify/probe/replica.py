@@ -21,6 +21,7 @@ _MAX_EVENT = 65536
 _MAX_EVENTS = 1000
 _OUTLIVE_S = 5.0
 _HEAR_EVERY = 16
+_LISTENS_WITHIN_S = 10.0
 
 
 class Rank:
@@ -32,13 +33,20 @@ class Rank:
     def __init__(self, rank: int, pid: int, sock: socket.socket) -> None:
         self.rank, self.pid, self.sock = rank, pid, sock
         self.events: list[dict[str, Any]] = []
+        self._firsts: dict[str, dict[str, Any]] = {}
         self.status: int | None = None
         self.began: float | None = None
         self.ended: float | None = None
 
     def first(self, name: str) -> dict[str, Any] | None:
         """The first event of that name, if there was one."""
-        return next((event for event in self.events if event.get("event") == name), None)
+        return self._firsts.get(name)
+
+    def hear(self, event: dict[str, Any]) -> None:
+        """One event more."""
+        if len(self.events) < _MAX_EVENTS:
+            self.events.append(event)
+            self._firsts.setdefault(str(event.get("event")), event)
 
     @property
     def end(self) -> str:
@@ -85,7 +93,7 @@ class Replica:
             self._reserved.close()
             self._reserved = None
         return self.wait(
-            lambda: leader.first("listening") is not None or leader.status is not None, 5.0
+            lambda: leader.first("listening") is not None or leader.status is not None, _LISTENS_WITHIN_S
         ) and bool(leader.first("listening"))
 
     def start(self, ranks: list[int]) -> None:
@@ -220,7 +228,7 @@ class Replica:
             for signum in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
                 signal.signal(signum, signal.SIG_DFL)
             signal.alarm(math.ceil(self._lifetime_s + _OUTLIVE_S))
-            self._loop.close()
+            self._loop.abandon()
             if rank and self._reserved:
                 self._reserved.close()
             # our parent's ends must be the parent's alone: their end is what tells a rank that nobody watches it
@@ -250,8 +258,8 @@ class Replica:
             packet = b""
         if not packet:
             self._reap(view)
-        elif len(view.events) < _MAX_EVENTS:
-            view.events.append({**json.loads(packet), "at": self._loop.now()})
+        else:
+            view.hear({**json.loads(packet), "at": self._loop.now()})
 
     def _reap(self, view: Rank) -> None:
         """Its end of the pair is closed, so it is dying or must die; SIGKILL changes nothing for the dying."""

@@ -82,6 +82,11 @@ class Seats:
         """The ranks whose seats are free, in order."""
         return tuple(rank for rank in range(self._plan.world) if rank not in self._taken)
 
+    @property
+    def whole(self) -> bool:
+        """Is every seat taken?"""
+        return len(self._taken) == self._plan.world
+
     def pid(self, rank: int) -> int:
         """The process that holds `rank`; 0 when nobody does."""
         sitter = self._taken.get(rank)
@@ -109,7 +114,7 @@ class Seats:
                 f" and the certificate {spiffe_id}",
             )
         sitter = self._taken.get(said.rank)
-        if self.gone or not self.missing:
+        if self.gone or self.whole:
             holder = f"pid {sitter.pid} at {sitter.address}" if sitter else "nobody"
             return Refuse(
                 Refusal.SURPLUS,

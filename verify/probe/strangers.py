@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import socket
 import ssl
 import struct
@@ -46,7 +45,7 @@ def visit(port: int, plan: Plan, rank: int) -> list[Visit]:
     return [
         silent(port),
         _leaves_open(port, "three bytes", wire.MAGIC[:3]),
-        _leaves_open(port, "random bytes", bytes(random.getrandbits(8) for _ in range(64))),
+        _leaves_open(port, "random bytes", os.urandom(64)),
         _leaves_open(port, "HTTP", b"GET / HTTP/1.1\r\nHost: rendezvous\r\n\r\n"),
         _leaves_open(port, "a hello without TLS", hello),
         _resets(port),
