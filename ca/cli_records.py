@@ -166,8 +166,7 @@ def audit(
     """
     need("onboard", "cryptography")
     from ca import audit as auditing
-    from ca import handed_out
-    from ca import show
+    from ca import handed_out, show
     from ca.layout import Layout, check_folder
 
     folder = ca_folder(ca_dir)

@@ -16,6 +16,7 @@ from pydantic_core import ErrorDetails, to_jsonable_python
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
 from inventory.errors import BadFile, BadInput, Fault
 
@@ -120,7 +121,10 @@ def _given(value: object) -> object:
         return {str(key): _given(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_given(item) for item in value]
-    return to_jsonable_python(value)
+    plain = to_jsonable_python(value)
+    if isinstance(plain, str) and not plain.isprintable():
+        return DoubleQuotedScalarString(plain)  # the one style that folds no line break, such as U+0085
+    return plain
 
 
 def _compose(text: str, name: str) -> Node:

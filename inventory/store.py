@@ -4,6 +4,7 @@ import functools
 import getpass
 import os
 import platform
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -95,6 +96,8 @@ class Store:
     ) -> None:
         """Use `open`; `actor` and `host` are who and where the events name."""
         self._engine = engine
+        # Threads of one process queue here: SQLite would have them sleep and look again.
+        self._turn = threading.Lock()
         self._clock = clock
         self._actor = actor or whoami()
         self._host = host or platform.node()
@@ -298,7 +301,7 @@ class Store:
     def _begin(self) -> Iterator[sa.Connection]:
         """One transaction, which takes SQLite's write lock at once so that it is never upgraded midway."""
         try:
-            with self._engine.connect() as connection:
+            with self._turn, self._engine.connect() as connection:
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
                 yield connection
                 connection.commit()

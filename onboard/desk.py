@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ca.authority import Authority
+from ca.record import Record
 from ca.signer import Signer
 from inventory import signature
 from inventory.console import Console
@@ -136,6 +137,41 @@ def brief(time: timedelta) -> str:
 def signer_of_receipts(desk: Desk) -> str:
     """Whom a receipt names as its maker: what the holder's key goes by, else the login name."""
     return " ".join(signature.public_key_line(desk.key_file).split()[2:]) or desk.actor
+
+
+def onboarded(
+    desk: Desk,
+    *,
+    node: str,
+    vm_uuid: str,
+    ticket_id: str,
+    identity: Held | Record,
+    host_keys: tuple[HostKey, ...],
+    address: Address,
+    ssh_port: int,
+    user: str,
+) -> Receipt:
+    """What is said of a node whose identity is in force, not signed yet."""
+    authority = desk.authority
+    return Receipt(
+        kind="onboarded",
+        node=node,
+        vm_uuid=vm_uuid,
+        ticket_id=ticket_id,
+        serial=identity.serial,
+        spiffe_id=identity.spiffe_id,
+        not_after=identity.not_after,
+        host_keys=host_keys,
+        address=address,
+        ssh_port=ssh_port,
+        user=user,
+        ca_fingerprint=authority.fingerprint_sha256,
+        install_dir=authority.policy.install.dir,
+        owner=authority.policy.install.owner,
+        made_by=signer_of_receipts(desk),
+        made_at=desk.clock(),
+        audit_head=authority.head,
+    )
 
 
 def keep_receipt(name: str, text: str, desk: Desk) -> None:

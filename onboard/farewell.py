@@ -123,7 +123,7 @@ def _wipe(receipt: Receipt, desk: Desk) -> str:
 
 
 def _hand_back(node: Node | None, receipt: Receipt, desk: Desk, why: str) -> None:
-    ended = replace(receipt, kind="decommissioned", made_at=desk.clock())
+    ended = replace(receipt, kind="decommissioned", made_at=desk.clock(), audit_head=desk.authority.head)
     text = sign_receipt(ended, key_file=desk.key_file)
     write_whole(desk.authority.layout.receipts / f"{receipt.node}.receipt", text.encode())
     if node is not None:

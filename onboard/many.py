@@ -45,6 +45,7 @@ class _Gate:
     total: int
     slots: threading.Semaphore
     moved: threading.Condition = field(default_factory=threading.Condition)
+    said: threading.Event = field(default_factory=threading.Event)
     waiting: int = 0
     ended: int = 0
     open: bool = False
@@ -59,9 +60,7 @@ class _Gate:
             with self.moved:
                 self.waiting += 1
                 self.moved.notify_all()
-                while not self.open and self.closed is None:
-                    self.moved.wait(_TICK_S)
-                self.waiting -= 1
+            self.said.wait()
         finally:
             self.slots.acquire()
         self.go_on()
@@ -174,9 +173,8 @@ def _ask(works: Sequence[Work], gate: _Gate, console: Console, agree: Callable[[
         console.error(error)
         _close(gate, Refused("nothing was begun", why=error.why, next_step=error.next_step))
         return
-    with gate.moved:
-        gate.open = True
-        gate.moved.notify_all()
+    gate.open = True
+    gate.said.set()
 
 
 def screen(works: Sequence[Work], shown: dict[str, tuple[str, Shown]], ends: dict[int, End]) -> list[str]:
@@ -200,9 +198,8 @@ def screen(works: Sequence[Work], shown: dict[str, tuple[str, Shown]], ends: dic
 
 
 def _close(gate: _Gate, error: MusterError) -> None:
-    with gate.moved:
-        gate.closed = error
-        gate.moved.notify_all()
+    gate.closed = error
+    gate.said.set()
 
 
 def _interrupted() -> Refused:

@@ -19,7 +19,7 @@ from inventory.model import Node
 from inventory.reach import Session
 from inventory.ticket import Receipt, sign_receipt
 from onboard import enroll, upkeep, upkeep_scripts
-from onboard.desk import Desk, Outcome, keep_receipt, signer_of_receipts
+from onboard.desk import Desk, Outcome, keep_receipt, onboarded
 from onboard.plan import MakeKey, Plan, place_of
 from onboard.renewal_plan import Renewal, begun, planned_for, renewal_of, shown
 from onboard.upkeep import Known
@@ -244,24 +244,17 @@ def _take_back(known: Known, former: Known, node: Node | None, report: NodeRepor
 
 def _told(known: Known, node: Node | None, desk: Desk, *, again: bool = False) -> Receipt:
     """The receipt for a certificate, told to the record first and kept last; the same again changes nothing."""
-    record, authority = known.record, desk.authority
-    receipt = Receipt(
-        kind="onboarded",
+    record = known.record
+    receipt = onboarded(
+        desk,
         node=record.node,
         vm_uuid=known.vm_uuid,
         ticket_id=known.ticket_id,
-        serial=record.serial,
-        spiffe_id=record.spiffe_id,
-        not_after=record.not_after,
+        identity=record,
         host_keys=record.host_keys,
         address=known.address,
         ssh_port=known.ssh_port,
         user=known.user,
-        ca_fingerprint=authority.fingerprint_sha256,
-        install_dir=authority.policy.install.dir,
-        owner=authority.policy.install.owner,
-        made_by=signer_of_receipts(desk),
-        made_at=desk.clock(),
     )
     if _receipt_on_file(known, desk) == record.serial and not again:
         return receipt

@@ -5,7 +5,6 @@ print is believed only as far as `facts.py` checks it. A script runs as root whe
 may become it without a password, else as the login user.
 """
 
-import base64
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +15,8 @@ PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 LC_ALL=C
 export PATH LC_ALL
 umask 077
+# What the shell does itself takes no process; a node may be small, and many may be one machine's.
+first() { line=""; { read -r line < "$1"; } 2>/dev/null || :; }
 say() { printf '%s=%s\\n' "$1" "$2"; }
 keyhash() { openssl pkey -in "$1" -pubout -outform DER 2>/dev/null | openssl dgst -sha256 -r | cut -c1-64; }
 wipe() {
@@ -44,20 +45,30 @@ bounded() {
 """
 
 _FACTS = """\
-say uid "$(id -u)"
+uid="$(id -u)"
+say uid "$uid"
 say clock "$(date +%s)"
 say hostname "$(uname -n)"
-say machine_id "$(cat /etc/machine-id 2>/dev/null)"
-uuid=/sys/class/dmi/id/product_uuid
-say machine_uuid "$({ cat $uuid || sudo -n "$(command -v cat)" $uuid </dev/null; } 2>/dev/null | tr A-F a-f)"
-[ "$(id -u)" = 0 ] || say sudo "$(sudo -n true 2>&1 </dev/null | tail -n 1 | tr -cd ' -~' | cut -c1-160)"
+first /etc/machine-id
+say machine_id "$line"
+file=/sys/class/dmi/id/product_uuid
+first $file
+uuid="$line"
+[ -n "$uuid" ] || [ "$uid" = 0 ] || uuid="$(sudo -n "$(command -v cat)" $file </dev/null 2>/dev/null)"
+case "$uuid" in *[A-F]*) uuid="$(printf '%s' "$uuid" | tr A-F a-f)" ;; esac
+say machine_uuid "$uuid"
+[ "$uid" = 0 ] || say sudo "$(sudo -n true 2>&1 </dev/null | tail -n 1 | tr -cd ' -~' | cut -c1-160)"
 say cat "$(command -v cat)"
 say owner_uid "$(id -u "$owner" 2>/dev/null)"
-say group_gid "$(getent group "$group" 2>/dev/null | cut -d: -f3)"
+entry="$(getent group "$group" 2>/dev/null)"
+entry="${entry#*:*:}"
+say group_gid "${entry%%:*}"
 for tool in openssl python3 install ln mv rm mkdir chown chmod readlink; do
     command -v "$tool" >/dev/null 2>&1 || say missing "$tool"
 done
-say openssl "$(openssl version 2>/dev/null | cut -d' ' -f2)"
+version="$(openssl version 2>/dev/null)"
+version="${version#* }"
+say openssl "${version%% *}"
 say current "$(readlink "$dir/current" 2>/dev/null)"
 if [ -f "$dir/current/chain.pem" ]; then
     say current_sha256 "$(openssl x509 -in "$dir/current/chain.pem" -noout -fingerprint -sha256 2>/dev/null \
@@ -66,11 +77,13 @@ if [ -f "$dir/current/chain.pem" ]; then
 fi
 for generation in "$dir"/generations/*; do
     [ -d "$generation" ] || continue
-    say generation "${generation##*/} $(cat "$generation/ticket" 2>/dev/null)"
+    first "$generation/ticket"
+    say generation "${generation##*/} $line"
 done
 for link in /sys/class/net/*; do
     [ -e "$link/address" ] || continue
-    say interface "${link##*/} $(cat "$link/address" 2>/dev/null)"
+    first "$link/address"
+    say interface "${link##*/} $line"
 done
 say end facts
 """
@@ -78,22 +91,24 @@ say end facts
 _KEY = """\
 set -e
 folder="$dir/generations/$generation"
-mkdir -p "$dir/generations"
+[ -d "$dir/generations" ] || mkdir -p "$dir/generations"
 alone
 made=""
 trap '[ -z "$made" ] || rm -rf "$folder"' EXIT
-if [ -L "$folder" ] || [ ! -s "$folder/key.pem" ] || [ "$(cat "$folder/ticket" 2>/dev/null)" != "$ticket" ]; then
-    wipe "$folder"
+first "$folder/ticket"
+if [ -L "$folder" ] || [ ! -s "$folder/key.pem" ] || [ "$line" != "$ticket" ]; then
+    if [ -e "$folder" ] || [ -L "$folder" ]; then wipe "$folder"; fi
     mkdir "$folder"
     made=yes
-    openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out "$folder/key.new"
+    openssl req -new -sha256 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout "$folder/key.new" \\
+        -subj "/CN=$node"
     printf '%s\\n' "$ticket" > "$folder/ticket"
     mv "$folder/key.new" "$folder/key.pem"
-    # What is certified next must not be lost with the power.
+    # What is certified next must not be lost with the power; the request counts once the end is told.
     sync "$folder/key.pem" "$folder/ticket" "$folder" "$dir/generations" 2>/dev/null || sync
+else
+    openssl req -new -sha256 -key "$folder/key.pem" -subj "/CN=$node"
 fi
-say key "$(keyhash "$folder/key.pem")"
-openssl req -new -sha256 -key "$folder/key.pem" -subj "/CN=$node"
 say end key
 made=""
 """
@@ -102,10 +117,16 @@ _INSTALL = """\
 folder="$dir/generations/$generation"
 # A session that is cut must not end this half-way: it runs to its end, and the next run finds that it did.
 trap '' HUP PIPE
-mkdir -p "$dir/generations"
+[ -d "$dir/generations" ] || mkdir -p "$dir/generations"
 alone
 before="$(readlink "$dir/current" 2>/dev/null)"
-[ "$before" = "generations/$generation" ] && before="$(cat "$folder/before" 2>/dev/null)"
+in_force=""
+if [ "$before" = "generations/$generation" ]; then
+    in_force=yes
+    first "$folder/before"
+    before="$line"
+fi
+uid="$(id -u)"
 eval "home=~$login"
 keys="$home/.ssh/authorized_keys"
 # What was there before lies beside it, so that putting it back is one rename, which a full disk allows too.
@@ -145,20 +166,32 @@ fail() {
     exit 1
 }
 trap 'fail interrupted' INT TERM
-rm -f "$dir/.current.new"
+[ ! -L "$dir/.current.new" ] || rm -f "$dir/.current.new"
 [ -s "$folder/key.pem" ] || fail key "the key made for this ticket is gone"
+# A CMS signature is made by a key of its certificate alone, the first of the file. Comparing the two is the longer
+# way (`openssl x509` takes 30 ms to start), for an openssl that was built without CMS.
+match() {
+    openssl cms -sign -binary -noattr -nocerts -signer "$folder/chain.pem" -inkey "$folder/key.pem" \\
+        -outform DER -out /dev/null </dev/null 2>/dev/null && return
+    public="$(openssl x509 -in "$folder/chain.pem" -noout -pubkey 2>/dev/null)"
+    [ -n "$public" ] && [ "$public" = "$(openssl pkey -in "$folder/key.pem" -pubout 2>/dev/null)" ]
+}
+# What is in force may be read at any time: there a file is replaced whole.
 put() {
-    printf '%s' "$2" | openssl base64 -d -A > "$folder/$1.new" || fail write "$1"
+    if [ -z "$in_force" ]; then
+        printf '%s' "$2" > "$folder/$1" || fail write "$1"
+        return
+    fi
+    printf '%s' "$2" > "$folder/$1.new" || fail write "$1"
     mv "$folder/$1.new" "$folder/$1" || fail write "$1"
 }
 @FILES@
-if [ "$(id -u)" = 0 ]; then
+if [ "$uid" = 0 ]; then
     chown -R "$owner:$group" "$dir" || fail owner "chown $owner:$group"
 fi
-chmod 0755 "$dir" && chmod 0750 "$dir/generations" "$folder" && chmod 0640 "$folder"/* \\
+chmod 0755 "$dir" && chmod u=rwX,g=rX,o= "$dir/generations" "$folder" "$folder"/[!k]* \\
     && chmod 0600 "$folder/key.pem" || fail modes "chmod"
-[ "$(openssl x509 -in "$folder/chain.pem" -noout -pubkey 2>/dev/null)" \\
-    = "$(openssl pkey -in "$folder/key.pem" -pubout 2>/dev/null)" ] || fail match "certificate and key differ"
+match || fail match "certificate and key differ"
 listed=""
 [ ! -f "$folder/crl.pem" ] || listed="-crl_check -CRLfile $folder/crl.pem"
 judged="$(openssl verify -x509_strict $listed -CAfile "$folder/bundle.pem" -untrusted "$folder/chain.pem" \\
@@ -172,7 +205,7 @@ printf '%s' "$before" > "$folder/before" || fail write before
 sync "$folder"/* "$folder" "$dir/generations" 2>/dev/null || sync
 ln -s "generations/$generation" "$dir/.current.new" && mv -T "$dir/.current.new" "$dir/current" \\
     || fail swap "$dir/current"
-if [ "$(id -u)" = 0 ]; then chown -h "$owner:$group" "$dir/current" || fail owner "chown -h"; fi
+if [ "$uid" = 0 ]; then chown -h "$owner:$group" "$dir/current" || fail owner "chown -h"; fi
 sync "$dir" 2>/dev/null || sync
 say step swapped
 if [ -n "$reload_command" ]; then
@@ -191,7 +224,7 @@ if [ "$bootstrap" = remove ]; then
         say bootstrap none
     fi
     # Where root owns the identity, its upkeep needs root, and the sudo of the login user stays.
-    if [ "$(id -u)" = 0 ] && [ "$login" != root ] && [ "$owner" != root ]; then
+    if [ "$uid" = 0 ] && [ "$login" != root ] && [ "$owner" != root ]; then
         for rules in "$sudoers"/*; do
             [ -f "$rules" ] && grep -qE "^$login[[:space:]]" "$rules" || continue
             # sudo reads no file with a dot in its name (sudoers(5)).
@@ -215,8 +248,7 @@ if [ "$bootstrap" = remove ]; then
     fi
 fi
 trap '' INT TERM
-rm -f "$saved" "$saved.new"
-for was in "$sudoers"/.*.muster-before "$sudoers"/.*.muster-before.new; do
+for was in "$saved" "$saved.new" "$sudoers"/.*.muster-before "$sudoers"/.*.muster-before.new; do
     [ ! -f "$was" ] || rm -f "$was"
 done
 for old in "$dir"/generations/*; do
@@ -259,8 +291,8 @@ def run(place: Place) -> str:
     """
     may = "sudo -n {}true </dev/null >/dev/null 2>&1"
     return (
-        f'if [ "$(id -u)" != 0 ] && {may.format("")}; then exec sudo -n sh -s;'
-        f' elif [ "$(id -u)" != 0 ] && [ "$(id -un)" != {place.owner} ] && {may.format(f"-u {place.owner} ")};'
+        f'if [ "$(id -u)" = 0 ]; then exec sh -s; elif {may.format("")}; then exec sudo -n sh -s;'
+        f' elif [ "$(id -un)" != {place.owner} ] && {may.format(f"-u {place.owner} ")};'
         f" then exec sudo -n -u {place.owner} sh -s; else exec sh -s; fi"
     )
 
@@ -290,9 +322,9 @@ def install(
 
     holder_key: type and base64 of the one login key that stays when `bootstrap` is `remove`.
     """
-    puts = "\n".join(f"put {name} {base64.b64encode(content).decode()}" for name, content in files.items())
+    puts = "\n".join(f"put {name} {shlex.quote(content.decode())}" for name, content in files.items())
     if "crl.pem" not in files:
-        puts += '\nrm -f "$folder/crl.pem"'
+        puts += '\n[ ! -f "$folder/crl.pem" ] || rm -f "$folder/crl.pem"'
     return _script(
         _INSTALL.replace("@FILES@", puts),
         dir=place.dir,

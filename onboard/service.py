@@ -26,7 +26,7 @@ from inventory.ticket import (
     signed_ticket,
 )
 from onboard import enroll, screen, upkeep
-from onboard.desk import Desk, Outcome, Shown, brief, keep_receipt, session_to, signer_of_receipts
+from onboard.desk import Desk, Outcome, Shown, brief, keep_receipt, onboarded, session_to
 from onboard.facts import Facts
 from onboard.plan import Certify, MakeKey, Plan, place_of, plan
 
@@ -335,24 +335,16 @@ def _moved(node: Node, state: State, desk: Desk, why: str) -> Node:
 
 def _receipted(node: Node, ticket: Ticket, held: enroll.Held, desk: Desk) -> tuple[Node, Receipt]:
     """The signed receipt, kept beside the authority and in the record, which moves on with it."""
-    authority = desk.authority
-    receipt = Receipt(
-        kind="onboarded",
+    receipt = onboarded(
+        desk,
         node=ticket.node,
         vm_uuid=ticket.vm_uuid,
         ticket_id=ticket.id,
-        serial=held.serial,
-        spiffe_id=held.spiffe_id,
-        not_after=held.not_after,
+        identity=held,
         host_keys=ticket.host_keys,
         address=ticket.address,
         ssh_port=ticket.ssh_port,
         user=ticket.user,
-        ca_fingerprint=authority.fingerprint_sha256,
-        install_dir=authority.policy.install.dir,
-        owner=authority.policy.install.owner,
-        made_by=signer_of_receipts(desk),
-        made_at=desk.clock(),
     )
     text = sign_receipt(receipt, key_file=desk.key_file)
     keep_receipt(ticket.node, text, desk)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ca.ceremony import Ceremony
@@ -260,6 +260,7 @@ def test_a_policy_is_the_same_again(document: Plain) -> None:
 
 @FEW
 @given(CEREMONY)
+@example({"trust_domain": "lab.example", "organisation": "\x85"})
 def test_a_ceremony_is_the_same_again_and_comes_to_the_same_plan(document: Plain) -> None:
     first, second = again(Ceremony, document)
 

@@ -53,10 +53,10 @@ def test_an_older_copy_does_not_know_what_a_receipt_saw(authority: Authority, tm
         handed_out.refuse(authority.layout.folder, missing)
 
 
-def test_what_cannot_be_compared_is_said_so(authority: Authority, tmp_path: Path) -> None:
+def test_what_cannot_be_compared_is_said_so(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
-    with pytest.raises(BadInput, match="no NAME.receipt"):
+    with pytest.raises(BadInput, match="no NAME"):
         handed_out.heads([empty])
     with pytest.raises(BadInput, match="cannot be read"):
         handed_out.heads([tmp_path / "none.receipt"])
