@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,10 +12,21 @@ from tests.require import need_command
 
 
 @contextmanager
-def agent(folder: Path, *keys: Path) -> Iterator[Path]:
+def short_folder() -> Iterator[Path]:
+    """A folder for sockets, whose paths have at most 107 octets (unix(7)); a test's own may be too deep."""
+    with tempfile.TemporaryDirectory(prefix="muster-", dir="/tmp") as folder:
+        yield Path(folder)
+
+
+@contextmanager
+def agent(*keys: Path) -> Iterator[Path]:
     """Run until the block ends; gives its socket. The keys' files are taken away: they live in the agent alone."""
+    with short_folder() as folder:
+        yield from _agent(folder / "agent", *keys)
+
+
+def _agent(place: Path, *keys: Path) -> Iterator[Path]:
     need_command("ssh-agent", "ssh-add")
-    place = folder / "agent"
     running = subprocess.Popen(["ssh-agent", "-D", "-a", str(place)], stdout=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + 10

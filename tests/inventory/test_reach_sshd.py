@@ -14,7 +14,7 @@ from inventory.model import HostKey
 from inventory.reach import Session, open_session
 from inventory.signature import public_key_line
 from inventory.ticket import read_ticket, sign_ticket
-from tests.inventory.agents import agent
+from tests.inventory.agents import agent, short_folder
 from tests.inventory.kit import NOW, signers_line, ticket
 from tests.require import need
 from tests.sshd import ADDRESS, Sshd, keygen, sshd
@@ -100,7 +100,7 @@ def test_a_key_in_an_agent_logs_in_and_no_other_of_the_agent_is_offered(
     mine = keygen(tmp_path / "mine")
     with server.authorized_keys.open("a") as file:
         file.write(mine.with_suffix(".pub").read_text())
-    with agent(tmp_path, *strangers, mine) as place:
+    with agent(*strangers, mine) as place:
         monkeypatch.setenv("SSH_AUTH_SOCK", str(place))
         with reach(server, key_file=mine.with_suffix(".pub")) as session:
             assert hears(session)
@@ -118,7 +118,7 @@ def test_an_rsa_key_in_an_agent_signs_with_sha_2(
     mine = keygen(tmp_path / "mine", kind="rsa")
     with server.authorized_keys.open("a") as file:
         file.write(mine.with_suffix(".pub").read_text())
-    with agent(tmp_path, mine) as place:
+    with agent(mine) as place:
         monkeypatch.setenv("SSH_AUTH_SOCK", str(place))
         with reach(server, key_file=mine.with_suffix(".pub")) as session:
             assert hears(session)
@@ -130,23 +130,21 @@ def test_an_agent_is_asked_only_where_a_pub_file_is_named(
     mine, stranger = keygen(tmp_path / "mine"), keygen(tmp_path / "stranger")
     with server.authorized_keys.open("a") as file:
         file.write(mine.with_suffix(".pub").read_text())
-    with agent(tmp_path, mine) as place:
+    with agent(mine) as place:
         monkeypatch.setenv("SSH_AUTH_SOCK", str(place))
         with pytest.raises(OtherSide, match="refused the login"):
             reach(server, key_file=stranger)
 
 
-def test_an_absent_and_a_silent_agent_are_told(
-    server: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_absent_and_a_silent_agent_are_told(server: Sshd, monkeypatch: pytest.MonkeyPatch) -> None:
     public = server.login_key.with_suffix(".pub")
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     with pytest.raises(BadInput, match="SSH_AUTH_SOCK names none"):
         reach(server, key_file=public)
-    with socket.socket(socket.AF_UNIX) as silent:
-        silent.bind(str(tmp_path / "silent"))
+    with short_folder() as folder, socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(folder / "silent"))
         silent.listen()
-        monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "silent"))
+        monkeypatch.setenv("SSH_AUTH_SOCK", str(folder / "silent"))
         began = time.monotonic()
         with pytest.raises(BadInput, match="does not answer"):
             reach(server, key_file=public, timeout_s=1.0)
@@ -159,7 +157,7 @@ def test_a_ticket_is_signed_by_a_key_that_lives_in_an_agent(
     key = keygen(tmp_path / "infra", comment="operator@lab")
     signers = tmp_path / "signers"
     signers.write_text(signers_line(key))
-    with agent(tmp_path, key) as place:
+    with agent(key) as place:
         monkeypatch.setenv("SSH_AUTH_SOCK", str(place))
         text = sign_ticket(ticket(), key_file=key.with_suffix(".pub"))
 
