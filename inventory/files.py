@@ -77,7 +77,7 @@ def lock(
                     why=f"process {holder} is at work there, for longer than {timeout_s:.0f} s",
                     next_step=f"wait until process {holder} has ended, then run the command again",
                 )
-            sleep(0.05)
+            sleep(0.01)
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         yield
