@@ -21,6 +21,7 @@ from inventory.errors import Damaged
 from tests.ca.filled import fill
 from tests.ca.killed import differs
 from tests.ca.material import NOW, OTHER_UUID, UUID, host_key, issue, new_authority, reopened
+from tests.require import need, need_root
 
 ROOT = Path(__file__).parents[2]
 _AS_A_READER = """
@@ -220,8 +221,7 @@ def test_a_reader_is_stopped_by_nobody_and_stops_nobody(authority: Authority) ->
 
 
 def test_a_folder_that_cannot_be_written_is_read_all_the_same(authority: Authority) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("only root can mount a folder again, read-only")
+    need_root()
     issue(authority)
     folder = authority.layout.folder
     authority.close()
@@ -229,8 +229,11 @@ def test_a_folder_that_cannot_be_written_is_read_all_the_same(authority: Authori
     script = f'mount --bind "{folder}" "{folder}" && mount -o remount,bind,ro "{folder}" && exec "$@"'
     command = ["unshare", "-m", "sh", "-c", script, "sh", sys.executable, "-c", _AS_A_READER, str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
-    if "mount:" in done.stderr or "unshare:" in done.stderr:
-        pytest.skip("no mount namespace can be made here")
+    need(
+        "mount:" not in done.stderr and "unshare:" not in done.stderr,
+        "a mount namespace",
+        "run the tests as root, in a machine that allows unshare(1)",
+    )
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("1 3 [")
