@@ -71,8 +71,7 @@ def judge(
     """Let a chain (leaf, then issuing authority) go, or hold it back.
 
     `one_of_many`: another leaf of this authority has just passed everything. Then every rule is read again,
-    but the verifier of `cryptography` starts at the issuing authority, whose way to the root it has walked, and
-    walks as those do who connect to a node; that the purposes are the same two for all, a rule says.
+    but the verifier of `cryptography` starts at the issuing authority, whose way to the root it has walked.
 
     Raises:
         Refused: a rule is broken, or the verifier refuses it; every reason is told at once.
@@ -87,7 +86,7 @@ def judge(
             for purpose in ("sslserver", "sslclient"):
                 faults += _openssl_says(["-purpose", purpose], leaf, issuing, root, now)
         elif one_of_many:
-            faults += _cryptography_says(leaf, [], issuing, wanted.profile, now, as_client=False)
+            faults += _cryptography_says(leaf, [], issuing, wanted.profile, now)
         else:
             faults += _cryptography_says(leaf, [issuing], root, wanted.profile, now)
     if faults:
@@ -323,8 +322,6 @@ def _cryptography_says(
     trusted: x509.Certificate,
     profile: NodeProfile,
     now: datetime,
-    *,
-    as_client: bool = True,
 ) -> Iterator[str]:
     builder = verification.PolicyBuilder().store(verification.Store([trusted])).time(now)
     subjects: list[x509.DNSName | x509.IPAddress] = [
@@ -334,8 +331,7 @@ def _cryptography_says(
     try:
         for subject in subjects:
             builder.build_server_verifier(subject).verify(leaf, between)
-        if as_client:
-            builder.build_client_verifier().verify(leaf, between)
+        builder.build_client_verifier().verify(leaf, between)
     except verification.VerificationError as error:
         yield f"the verifier of cryptography refuses it: {' '.join(str(error).split())}"
 

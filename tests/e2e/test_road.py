@@ -16,7 +16,7 @@ from inventory.errors import OtherSide
 from inventory.model import HostKey
 from inventory.reach import open_session
 from inventory.ticket import peek_receipt
-from tests.require import need_command
+from tests.require import need, need_command
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +118,11 @@ def test_every_command_typed_again_changes_nothing(road: Lab) -> None:
 def test_infra_can_no_longer_log_in_to_the_node_and_the_holder_can(road: Lab) -> None:
     node = road.node("gpu-01")
     status = road.ask("node-lab", "status")
-    if status["backend"] != "namespaces":
-        pytest.skip("a node with an authorized_keys file of its own: run the tests as root")
+    need(
+        status["backend"] == "namespaces",
+        "a node with an authorized_keys file of its own",
+        "run the tests as root",
+    )
     pins = [HostKey(key["type"], key["base64"]) for key in node["host_keys"]]
     where = {"host": node["address"]["ip"], "port": node["ssh_port"], "user": node["user"], "host_keys": pins}
 
