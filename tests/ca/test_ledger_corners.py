@@ -74,3 +74,8 @@ def test_a_line_that_cannot_be_ended_for_want_of_room_is_kept_and_ended_later(tm
     assert path.read_bytes() == whole[:-1]
     Ledger(path).recover(now=NOW)
     assert path.read_bytes() == whole
+
+
+def test_the_size_of_an_audit_that_is_gone_is_told_as_damage(tmp_path: Path) -> None:
+    with pytest.raises(Damaged, match="cannot be relied on"):
+        Ledger(tmp_path / "audit.jsonl").size()

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ca.kinds import KeyType
-from ca.policy import Install, Policy, Request, Ssh, allow
+from ca.policy import Install, Policy, Request, Ssh, allow, minimal
 from inventory.document import dump, load, loads
-from inventory.errors import BadFile, Refused
+from inventory.errors import BadFile, BadInput, Refused
 from tests.ca.material import policy
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "policy.yaml"
@@ -228,3 +228,9 @@ def test_every_fault_of_what_was_picked_is_told_at_once() -> None:
     with pytest.raises(Refused) as caught:
         allow(policy(), Request("gpu-01", names=("a.b", "c.d"), addresses=("8.8.8.8", "words", "10.0.0.1")))
     assert len(caught.value.why.splitlines()) == 4
+
+
+@pytest.mark.parametrize("domain", ["", "Lab Example", "a" * 250, "-lab.example"])
+def test_no_policy_is_made_of_what_is_no_trust_domain(domain: str) -> None:
+    with pytest.raises(BadInput, match="gives no policy"):
+        minimal(domain)
