@@ -83,8 +83,8 @@ lock *args:
             --no-emit-index-url --no-header --output-file "$@" pyproject.toml
     }
     # the first one decides every version, for an environment made from another is added to
-    compile requirements/dev.txt --extra lab --extra hsm --group pyproject.toml:dev "$@"
-    compile requirements/demo.txt --extra lab --group pyproject.toml:run --constraints requirements/dev.txt
-    for role in provision onboard hsm verify; do
+    compile requirements/dev.txt --extra lab --extra hsm --extra postgres --group pyproject.toml:dev "$@"
+    compile requirements/demo.txt --extra lab --extra postgres --group pyproject.toml:run --constraints requirements/dev.txt
+    for role in provision onboard hsm verify postgres; do
         compile "requirements/$role.txt" --extra "$role" --constraints requirements/dev.txt
     done

@@ -1,8 +1,6 @@
 """The verbs of node-ca that read the record: list, export, audit."""
 
-import re
 import sys
-from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,12 +13,10 @@ from inventory.console import Console
 from inventory.errors import BadInput
 from inventory.nodeset import expand
 from inventory.options import CaDir, verb
+from inventory.span import parse_span
 
 if TYPE_CHECKING:
     from ca.index import Which
-
-_SPAN = re.compile(r"([1-9][0-9]{0,4})([hdw])")
-_UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 
 
 class StateName(StrEnum):
@@ -114,7 +110,8 @@ def export(
     Example: node-ca export --format pem gpu-[01-16] --state installed
     """
     need("onboard", "cryptography")
-    from ca.export import Format, replacing, write
+    from ca.export import Format, write
+    from inventory.files import writing_whole
 
     if console.json_output and out is None and form is not FormatName.JSON:
         raise BadInput(
@@ -129,7 +126,7 @@ def export(
     if out is None:
         write(kind, records, sys.stdout, layout=authority.layout, now=now)
     else:
-        with replacing(out) as file:
+        with writing_whole(out) as file:
             count = write(kind, records, file, layout=authority.layout, now=now)
         console.document({"out": str(out), "format": str(form), "certificates": count})
         console.say(f"{count} certificates are in {out}")
@@ -206,10 +203,10 @@ def _which(
         raise _bad("--expiring asks for live certificates, so it takes no --state and no --revoked")
     ends_by = None
     if expiring is not None:
-        found = _SPAN.fullmatch(expiring)
-        if found is None:
-            raise _bad(f"{expiring!r} is not a span of time like 30d, 12h or 4w")
-        ends_by = _now() + int(found[1]) * _UNITS[found[2]]
+        try:
+            ends_by = _now() + parse_span(expiring)
+        except ValueError as error:
+            raise _bad(str(error)) from error
     try:
         names = expand([*(nodes or ()), *(more or ())])
     except ValueError as error:

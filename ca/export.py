@@ -1,22 +1,16 @@
 """Certificates as other programs want them: JSON, CSV or PEM, written row by row however many there are."""
 
-import contextlib
 import csv
 import json
-import os
-import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from enum import StrEnum
-from pathlib import Path
 from typing import IO, Any
 
 from ca.layout import Layout, damaged, read_certificate
 from ca.profile import fingerprint, pem
 from ca.record import Record
 from inventory.console import SCHEMA
-from inventory.errors import BadInput
-from inventory.files import sync_folder
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 COLUMNS = (
@@ -106,31 +100,3 @@ _WRITERS: dict[Format, Callable[[Iterable[Record], IO[str], Layout, datetime], i
     Format.CSV: _csv,
     Format.PEM: _pem,
 }
-
-
-@contextlib.contextmanager
-def replacing(file: Path) -> Iterator[IO[str]]:
-    """A file to write to, for its owner alone; it takes its name once all of it is on the disk.
-
-    Raises:
-        BadInput: it cannot be written; what had the name is as it was.
-    """
-    beside = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
-    try:
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as out:
-            yield out
-            out.flush()
-            os.fsync(descriptor)
-        beside.replace(file)
-        sync_folder(file.parent)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise BadInput(
-            "nothing was exported",
-            why=f"{file} could not be written: {error.strerror or error}",
-            next_step="choose another --out",
-        ) from error
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise

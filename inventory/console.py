@@ -1,11 +1,12 @@
 """The console: stdout is data, stderr is talk; colour, tables and spinners are for terminals only."""
 
 import functools
+import itertools
 import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
@@ -80,13 +81,25 @@ class Console:
             self._out.file.write(json.dumps({"schema": SCHEMA, **document}, ensure_ascii=False) + "\n")
             self._out.file.flush()
 
-    def table(self, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    def documents(self, key: str, items: Iterable[Mapping[str, Any]]) -> None:
+        """The same where the document is a long list under `key`: one item after the other, none of them kept."""
+        if not self.json_output:
+            return
+        out, between = self._out.file, ""
+        out.write(f'{{"schema": {SCHEMA}, {json.dumps(key)}: [')
+        for item in items:
+            out.write(between + json.dumps(item, ensure_ascii=False))
+            between = ", "
+        out.write("]}\n")
+        out.flush()
+
+    def table(self, titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         """Rows of data: a table on a terminal, else one tab-separated record a line under one title line."""
         if self.json_output:
             return
         terminal = self._out.terminal
         if terminal is None:
-            for row in (titles, *rows):
+            for row in itertools.chain((titles,), rows):
                 self._out.line("\t".join(cell.replace("\t", " ") for cell in row))
             return
         from rich.table import Table

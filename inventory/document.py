@@ -94,6 +94,17 @@ def loads(text: str, model: type[M], *, name: str, base: Path) -> M:
         raise BadFile(name, [fault for _, fault in sorted(faults, key=lambda item: item[0])]) from None
 
 
+def places(text: str, *, name: str) -> Marks:
+    """Line and column, from 1, of every key and item of a YAML text, by its path: for faults that a model cannot see.
+
+    Raises:
+        BadFile: the text is not YAML.
+    """
+    marks: Marks = {}
+    _plain(_compose(text, name), (), marks, name=name, count=[0])
+    return marks
+
+
 def dump(model: Model) -> str:
     """A model as YAML text that `loads` reads back to an equal model; what was not given is not written.
 

@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
-from inventory.errors import Refused
+from inventory.errors import BadInput, Refused
 
 
 def write_whole(path: Path, data: bytes, *, mode: int = 0o600) -> None:
@@ -34,6 +35,42 @@ def write_whole(path: Path, data: bytes, *, mode: int = 0o600) -> None:
         beside.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+@contextmanager
+def writing_whole(path: Path, *, mode: int = 0o600) -> Iterator[IO[str]]:
+    """UTF-8 text for `path` of any length, as `write_whole`: it takes its name once the block ends, if it ends well.
+
+    Raises:
+        BadInput: `path` cannot be written, or is a device, a pipe or a folder; what had the name is as it was.
+    """
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        if path.exists() and not path.is_file():
+            raise OSError(errno.EINVAL, "it is there, and is no file")
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        out = os.fdopen(descriptor, "w", encoding="utf-8", newline="")
+    except (OSError, ValueError) as error:
+        raise _not_written(path, error) from error
+    try:
+        with out:
+            yield out
+            out.flush()
+            os.fchmod(descriptor, mode)
+            os.fsync(descriptor)
+        beside.replace(path)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise _not_written(path, error) from error
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def _not_written(path: Path, error: OSError | ValueError) -> BadInput:
+    why = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    return BadInput(f"{path} was not written", why=why, next_step="choose another place for it")
 
 
 def sync_folder(folder: Path) -> None:

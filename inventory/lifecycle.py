@@ -3,32 +3,58 @@
 from typing import Literal
 
 from inventory.errors import Refused
-from inventory.model import Node, State
+from inventory.model import Node, State, Summary
 
 Party = Literal["infra", "security", "nobody"]
 
 MOVES: dict[State, frozenset[State]] = {
-    State.PLANNED: frozenset({State.PROVISIONING, State.RETIRING}),
+    # A name whose VM was made by hand has nothing left to be made.
+    State.PLANNED: frozenset({State.PROVISIONING, State.AWAITING_IDENTITY, State.RETIRING}),
     State.PROVISIONING: frozenset({State.AWAITING_IDENTITY, State.PROVISION_FAILED}),
     # A node that was undone is planned again: nothing of it is left.
     State.PROVISION_FAILED: frozenset({State.PROVISIONING, State.PLANNED, State.RETIRING}),
     State.AWAITING_IDENTITY: frozenset({State.ONBOARDING, State.PROVISIONING, State.RETIRING}),
-    State.ONBOARDING: frozenset({State.AWAITING_VERIFICATION, State.ONBOARD_FAILED}),
-    State.ONBOARD_FAILED: frozenset({State.ONBOARDING, State.AWAITING_IDENTITY, State.DECOMMISSIONING}),
-    State.AWAITING_VERIFICATION: frozenset({State.VERIFYING, State.AWAITING_IDENTITY, State.DECOMMISSIONING}),
-    State.VERIFYING: frozenset({State.IN_SERVICE, State.VERIFY_FAILED}),
-    State.VERIFY_FAILED: frozenset(
-        {State.VERIFYING, State.ONBOARDING, State.AWAITING_IDENTITY, State.DECOMMISSIONING}
+    # A node that infra retires without the holder's word (--orphan-identity) goes from wherever it stands.
+    State.ONBOARDING: frozenset({State.AWAITING_VERIFICATION, State.ONBOARD_FAILED, State.RETIRING}),
+    State.ONBOARD_FAILED: frozenset(
+        {State.ONBOARDING, State.AWAITING_IDENTITY, State.DECOMMISSIONING, State.RETIRING}
     ),
-    State.IN_SERVICE: frozenset({State.VERIFY_FAILED, State.AWAITING_IDENTITY, State.DECOMMISSIONING}),
-    State.DECOMMISSIONING: frozenset({State.AWAITING_RETIREMENT, State.DECOMMISSION_FAILED}),
-    State.DECOMMISSION_FAILED: frozenset({State.DECOMMISSIONING}),
+    State.AWAITING_VERIFICATION: frozenset(
+        {State.VERIFYING, State.AWAITING_IDENTITY, State.DECOMMISSIONING, State.RETIRING}
+    ),
+    State.VERIFYING: frozenset({State.IN_SERVICE, State.VERIFY_FAILED, State.RETIRING}),
+    State.VERIFY_FAILED: frozenset(
+        {
+            State.VERIFYING,
+            State.ONBOARDING,
+            State.AWAITING_IDENTITY,
+            State.DECOMMISSIONING,
+            State.RETIRING,
+        }
+    ),
+    State.IN_SERVICE: frozenset(
+        {State.VERIFY_FAILED, State.AWAITING_IDENTITY, State.DECOMMISSIONING, State.RETIRING}
+    ),
+    State.DECOMMISSIONING: frozenset({State.AWAITING_RETIREMENT, State.DECOMMISSION_FAILED, State.RETIRING}),
+    State.DECOMMISSION_FAILED: frozenset({State.DECOMMISSIONING, State.RETIRING}),
     State.AWAITING_RETIREMENT: frozenset({State.RETIRING, State.AWAITING_IDENTITY}),
     State.RETIRING: frozenset({State.RETIRED, State.RETIRE_FAILED}),
     State.RETIRE_FAILED: frozenset({State.RETIRING}),
     # Its name may be given to another VM; the history goes on under it.
     State.RETIRED: frozenset({State.PLANNED}),
 }
+
+_INFRAS = frozenset(
+    {
+        State.PLANNED,
+        State.PROVISIONING,
+        State.PROVISION_FAILED,
+        State.AWAITING_IDENTITY,
+        State.RETIRING,
+        State.RETIRE_FAILED,
+        State.RETIRED,
+    }
+)
 
 _WHOSE: dict[State, Party] = {
     State.PLANNED: "infra",
@@ -75,6 +101,11 @@ def check_move(name: str, before: State, after: State) -> None:
     )
 
 
+def author(state: State) -> Literal["infra", "holder"]:
+    """Who brings a node into this state; in a shared record the other's login cannot."""
+    return "infra" if state in _INFRAS else "holder"
+
+
 def anew(node: Node) -> Node:
     """The node without a machine: what is on record of a former one is left to the history."""
     return Node(name=node.name, state=State.PLANNED, version=node.version, profile=node.profile)
@@ -85,7 +116,26 @@ def whose_move(state: State) -> Party:
     return _WHOSE.get(state, "security")
 
 
-def next_command(node: Node) -> str | None:
+def unadopted(node: Node | Summary) -> bool:
+    """Whether it was only told of: its VM was made by hand, and nothing that is on record of it was read from it."""
+    if isinstance(node, Summary):
+        return node.unadopted
+    return only_told(node) and node.state is State.AWAITING_IDENTITY
+
+
+def only_told(node: Node) -> bool:
+    """The same of a node that may be leaving: its VM is none of ours to destroy."""
+    return node.uuid is not None and node.spec_hash is None and node.ticket is None
+
+
+def whose_turn(node: Node | Summary) -> Party:
+    """The same by the node: what nobody signed a ticket for is not the holder's yet."""
+    return "infra" if unadopted(node) else whose_move(node.state)
+
+
+def next_command(node: Node | Summary) -> str | None:
     """What that person types; None where nobody needs to act."""
+    if unadopted(node):
+        return f"provision-node {node.name} --adopt"
     command = _NEXT.get(node.state)
     return None if command is None else f"{command} {node.name}"

@@ -85,6 +85,8 @@ class Address:
 
     def __post_init__(self) -> None:
         parsed = ipaddress.ip_address(self.ip)
+        if "%" in self.ip:  # an interface of one host alone, which may be any text
+            raise ValueError(f"{self.ip!r} has a zone")
         if str(parsed) != self.ip:
             raise ValueError(f"{self.ip!r} should be written {parsed}")
         if self.prefix is not None and not 0 <= self.prefix <= parsed.max_prefixlen:
@@ -172,7 +174,12 @@ def check_mac(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One move of a node, or what happened to it in a state (before and after are then the same)."""
+    """One move of a node, or what happened to it in a state (before and after are then the same).
+
+    actor, host: as the command that wrote it gave them.
+    role, db_user, recorded_at: a shared database's own word: `infra` or `holder`, the login that it knew the writer
+    by, and its clock.
+    """
 
     at: datetime
     actor: str
@@ -180,6 +187,52 @@ class Event:
     before: State | None
     after: State
     why: str
+    role: str | None = None
+    db_user: str | None = None
+    recorded_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The few facts of a node that a list shows.
+
+    not_after: end of its newest certificate, as its receipt says. verified_at: when it passed last.
+    unadopted: it was only told of, and nothing on record of it was read from its VM (`lifecycle.unadopted`).
+    """
+
+    name: str
+    state: State
+    uuid: str | None
+    vmid: int | None
+    proxmox_node: str | None
+    address: str | None
+    profile: str | None
+    reason: str | None
+    not_after: datetime | None
+    verified_at: datetime | None
+    unadopted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class KeptReport:
+    """One verification of a node, as it was kept: `document` is the report's JSON (`verify.report`)."""
+
+    node: str
+    at: datetime
+    passed: bool
+    document: Mapping[str, Any]
+    db_user: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeptReceipt:
+    """One receipt of the holder's that the record has: the signed text, for the VM with `uuid`."""
+
+    node: str
+    at: datetime
+    uuid: str | None
+    text: str
+    db_user: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +246,7 @@ class Node:
     ticket, receipt: the signed texts, as they travel.
     reason: why the state is a failed one.
     journal: what an interrupted command needs to go on.
+    not_after, verified_at: filled in by the record: end of the certificate that `receipt` tells of, last pass.
     """
 
     name: str
@@ -215,3 +269,5 @@ class Node:
     receipt: str | None = None
     reason: str | None = None
     journal: Mapping[str, Any] = field(default_factory=dict)
+    not_after: datetime | None = None
+    verified_at: datetime | None = None

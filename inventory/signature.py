@@ -53,6 +53,11 @@ def sign(line: str, *, key_file: Path, namespace: str) -> str:
         BadInput: ssh-keygen is absent, or refuses the key.
     """
     message = line + "\n"
+    return message + detached(message, key_file=key_file, namespace=namespace)
+
+
+def detached(message: str, *, key_file: Path, namespace: str) -> str:
+    """The armoured signature over a message alone; `key_file` and errors as for `sign`."""
     done = _ssh_keygen(["-Y", "sign", "-q", "-f", str(key_file), "-n", namespace], message)
     if done.returncode != 0 or _BEGIN not in done.stdout:
         raise BadInput(
@@ -60,7 +65,7 @@ def sign(line: str, *, key_file: Path, namespace: str) -> str:
             why=_last_line(done.stderr) or "ssh-keygen gave no signature",
             next_step=f"{key_file} must be an OpenSSH private key, mode 0600, or the .pub of one in an agent",
         )
-    return message + done.stdout
+    return done.stdout
 
 
 def check(
@@ -82,6 +87,23 @@ def check(
         BadInput: the signers file, or the file of revoked keys, is absent.
     """
     line, armour = _parted(text, what)
+    principals = check_detached(
+        line, armour, signers=signers, namespace=namespace, what=what, revoked=revoked, now=now
+    )
+    return Signed(line=line[:-1], principals=principals)
+
+
+def check_detached(
+    message: str,
+    armour: str,
+    *,
+    signers: Path,
+    namespace: str,
+    what: str,
+    revoked: Path | None = None,
+    now: datetime | None = None,
+) -> tuple[str, ...]:
+    """Whose key signed a message, once the armoured signature holds; arguments and errors as for `check`."""
     _need_file(signers, what, "allowed signers", "put the signers' public keys into it (ssh-keygen(1))")
     if revoked is not None:
         _need_file(revoked, what, "revoked keys", "an empty file will do while no key is revoked")
@@ -89,7 +111,7 @@ def check(
     with tempfile.TemporaryDirectory(prefix="muster-sig-") as folder:
         file = Path(folder) / "signature"
         file.write_text(armour)
-        found = _ssh_keygen(["-Y", "find-principals", "-s", str(file), "-f", str(signers), *at], line)
+        found = _ssh_keygen(["-Y", "find-principals", "-s", str(file), "-f", str(signers), *at], message)
         principals = tuple(found.stdout.splitlines()) if found.returncode == 0 else ()
         if not principals:
             raise _refused(what, f"its signer is not in {signers}: {_words(found.stderr)}")
@@ -109,14 +131,14 @@ def check(
             str(file),
             *at,
         ]
-        held = _ssh_keygen([*judge, *([] if revoked is None else ["-r", str(revoked)])], line)
-        if held.returncode != 0 and revoked is not None and _ssh_keygen(judge, line).returncode == 0:
+        held = _ssh_keygen([*judge, *([] if revoked is None else ["-r", str(revoked)])], message)
+        if held.returncode != 0 and revoked is not None and _ssh_keygen(judge, message).returncode == 0:
             raise _refused(what, f"the key of {principals[0]} is revoked ({revoked})")
     if held.returncode != 0:
         raise _refused(
             what, f"the signature of {principals[0]} does not hold: {_words(held.stderr + held.stdout)}"
         )
-    return Signed(line=line[:-1], principals=principals)
+    return principals
 
 
 def signed_with(text: str, *, namespace: str, what: str) -> str:
@@ -125,11 +147,15 @@ def signed_with(text: str, *, namespace: str, what: str) -> str:
     Raises:
         Refused: it was not signed in this namespace, or was changed.
     """
-    line, armour = _parted(text, what)
+    return detached_with(*_parted(text, what), namespace=namespace, what=what)
+
+
+def detached_with(message: str, armour: str, *, namespace: str, what: str) -> str:
+    """The key that a message was signed with, as `signed_with` tells it; errors as there."""
     with tempfile.TemporaryDirectory(prefix="muster-sig-") as folder:
         file = Path(folder) / "signature"
         file.write_text(armour)
-        held = _ssh_keygen(["-Y", "check-novalidate", "-n", namespace, "-s", str(file)], line)
+        held = _ssh_keygen(["-Y", "check-novalidate", "-n", namespace, "-s", str(file)], message)
     found = _KEY.search(held.stdout)
     if held.returncode != 0 or found is None:
         raise _refused(what, f"its signature does not hold: {_words(held.stderr + held.stdout)}")

@@ -8,13 +8,15 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 from inventory.console import Console
 from inventory.errors import ExitCode
+from inventory.store.scratch import is_shared, scratch_record
 from lab import running
 from lab.lifeline import tied
 from lab.places import Places
@@ -91,6 +93,31 @@ def run_demo(console: Console, *, backend: str | None, keep: bool, template: str
         MusterError: the lab did not start.
     """
     further = check_names([template] if template else [])
+    with _record(console, keep=keep) as inventory:
+        return _in_lab(console, inventory, further, backend=backend, keep=keep, profile=template or PROFILE)
+
+
+@contextmanager
+def _record(console: Console, *, keep: bool) -> Iterator[str | None]:
+    """The URL of a record of its own where the person's is on a server: beside theirs, for it is the demo's alone."""
+    given = os.environ.get("MUSTER_INVENTORY")
+    if not given or not is_shared(given):
+        yield None
+        return
+    with scratch_record(given, name="muster_demo", keep=keep) as own:
+        console.say(f"the record is on your server, in a schema of its own: {own}")
+        yield own
+
+
+def _in_lab(
+    console: Console,
+    inventory: str | None,
+    further: Sequence[str],
+    *,
+    backend: str | None,
+    keep: bool,
+    profile: str,
+) -> Outcome:
     places = Places(Path(tempfile.mkdtemp(prefix="muster-demo-")))
     try:
         console.say("starting a lab of its own")
@@ -99,7 +126,7 @@ def run_demo(console: Console, *, backend: str | None, keep: bool, template: str
         lab, server = running.start(places, backend=backend, templates=further, tied=True, ephemeral=not keep)
         try:
             tell(console, lab)
-            outcome = walk(console, lab, profile=template or PROFILE)
+            outcome = walk(console, lab, profile=profile, inventory=inventory)
         finally:
             console.detail("stopping the lab")
             running.end(server)
@@ -120,10 +147,17 @@ def tell(console: Console, lab: running.Lab) -> None:
         console.say(f"  profile {name}: a template as it should not be, for {KNOWN[name].told}")
 
 
-def walk(console: Console, lab: running.Lab, *, profile: str = PROFILE) -> Outcome:
-    """Run the commands in order; the first that fails is the last."""
+def walk(
+    console: Console, lab: running.Lab, *, profile: str = PROFILE, inventory: str | None = None
+) -> Outcome:
+    """Run the commands in order; the first that fails is the last.
+
+    inventory: the record's URL; None: the lab's own.
+    """
     outcome = Outcome(lab)
     environment = {**_inherited(), **lab.places.environment()}
+    if inventory is not None:
+        environment["MUSTER_INVENTORY"] = inventory
     manner = ("--quiet",) if console.quiet else ()
     for step in steps(profile, backend=lab.backend):
         arguments = (*step.arguments, *manner)

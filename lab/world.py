@@ -11,6 +11,7 @@ from pathlib import Path
 
 from inventory.errors import OtherSide
 from inventory.files import write_whole
+from inventory.passport.dsse import NAMESPACE as PASSPORT_NAMESPACE
 from inventory.ticket import RECEIPT_NAMESPACE, TICKET_NAMESPACE
 from lab.nodes import Backend
 from lab.places import Places
@@ -81,7 +82,9 @@ def make_world(
         places.api_ca: api_ca.decode(),
         places.login_keys: f"{infra}\n{holder}\n",
         places.ticket_signers: signers.format("infra@lab", TICKET_NAMESPACE, infra),
-        places.receipt_signers: signers.format("holder@lab", RECEIPT_NAMESPACE, holder),
+        places.receipt_signers: signers.format(
+            "holder@lab", f"{RECEIPT_NAMESPACE},{PASSPORT_NAMESPACE}", holder
+        ),
         places.site: _site(places, backend, url=url, prefix=prefix, templates=templates),
         places.policy: _policy(places, backend),
     }
@@ -111,7 +114,7 @@ def _site(
     templates: Mapping[int, Template],
 ) -> str:
     further = "".join(f"{line}\n" for line in profiles(templates, like=PROFILE))
-    first, last, gateway = (prefix.network_address + n for n in (10, 200, 1))
+    first, last, gateway = (prefix.network_address + n for n in (10, 220, 1))
     return f"""\
 # The lab's infra team; node-lab made this file and takes it away.
 proxmox:

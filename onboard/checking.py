@@ -16,6 +16,7 @@ from inventory.agent_config import AgentConfig
 from inventory.console import Console
 from inventory.document import Model, load
 from inventory.errors import BadFile, BadInput, ExitCode, Fault, Refused
+from inventory.importing import NodeList, is_table, read_list
 from inventory.server_config import ServerConfig
 from inventory.ticket import RECEIPT_NAMESPACE, TICKET_NAMESPACE, peek_receipt, peek_ticket
 from provision.spec import Site
@@ -27,6 +28,7 @@ MODELS: dict[str, type[Model]] = {
     "agent": AgentConfig,
     "server": ServerConfig,
     "ceremony": Ceremony,
+    "nodes": NodeList,
 }
 """The files that are YAML of ours, by their kind."""
 _SIGNED: dict[str, tuple[str, Callable[[str], object]]] = {
@@ -98,11 +100,14 @@ def check(file: Path) -> Checked:
         return _check_signed(file, text)
     if text.startswith(CLOUD_CONFIG):
         return _judged(file, USER_DATA, lambda: read_user_data(file))
+    if is_table(text):
+        return _judged(file, "nodes", lambda: read_list(file.read_text("utf-8", "replace"), name=str(file)))
     try:
-        keys = tuple((load(file, _Anything).model_extra or {}).keys())
+        found = load(file, _Anything).model_extra or {}
     except BadFile as error:
         return Checked(file, _by_name(file), error.faults)
-    kind = kind_of(keys, file)
+    keys = tuple(found)
+    kind = "nodes" if _lists_nodes(found.get("nodes")) else kind_of(keys, file)
     if kind is None:
         return Checked(file, None, (Fault(f"{file}:1:1", _strange(keys)),))
     return _judged(file, kind, lambda: load(file, MODELS[kind]))
@@ -133,6 +138,11 @@ def report(checked: Checked, console: Console) -> ExitCode:
     kind = f"checked as {checked.kind}" if checked.kind else "none of our files"
     console.trouble(f"{checked.file}: {kind}, {count} fault{'' if count == 1 else 's'}")
     return ExitCode.USAGE
+
+
+def _lists_nodes(value: object) -> bool:
+    """Whether it is what only nodes.yaml has there: site.yaml has them by name, and policy.yaml names alone."""
+    return isinstance(value, list) and any(isinstance(item, dict) for item in value)
 
 
 def _judged(file: Path, kind: str, judge: Callable[[], object]) -> Checked:

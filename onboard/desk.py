@@ -1,6 +1,7 @@
 """What the holder works with, and how it went for one node."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -11,7 +12,7 @@ from ca.record import Record
 from ca.signer import Signer
 from inventory import signature
 from inventory.console import Console
-from inventory.files import write_whole
+from inventory.files import lock, write_whole
 from inventory.jump import Jump
 from inventory.model import Address, HostKey, State
 from inventory.reach import Session, open_session
@@ -57,6 +58,19 @@ class Desk:
     jump: Jump | None = None
     show: Callable[[str, Shown], None] | None = None
     verify: Callable[[Receipt], NodeReport] | None = None
+
+    @contextmanager
+    def alone_with(self, name: str) -> Iterator[None]:
+        """No other run acts on the node: none at this authority, and none of whoever shares the record.
+
+        Raises:
+            Refused: another run does.
+        """
+        with (
+            lock(self.authority.layout.folder / f".onboarding-{name}.lock", timeout_s=1.0),
+            self.store.lease(name, "onboard-node", say=self.console.warn),
+        ):
+            yield
 
     def put(self, name: str, shown: Shown) -> None:
         """Show the holder what is asked of them."""

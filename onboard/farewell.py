@@ -59,16 +59,22 @@ def decommission(name: str, desk: Desk) -> bool:
             desk.authority.revoke(
                 record.serial, reason="cessation-of-operation", now=desk.clock(), actor=desk.actor
             )
-        node = _moved(node, State.DECOMMISSIONING, desk, "its identity is to end")
-        try:
-            wiped = _wipe(receipt, desk)
-            _unwiped(receipt, desk).unlink(missing_ok=True)
-        except MusterError as error:
-            write_whole(_unwiped(receipt, desk), f"{receipt.serial}\n".encode())
-            wiped = f"revoked; its key could not be wiped: {error.why}"
-            desk.console.warn(f"{name}: {wiped}")
-        _hand_back(node, receipt, desk, wiped)
+        with desk.store.lease(name, "onboard-node --decommission", say=desk.console.warn):
+            _ended(node, receipt, desk)
     return True
+
+
+def _ended(node: Node | None, receipt: Receipt, desk: Desk) -> None:
+    """The certificate is revoked: the key on the node, the record and the receipt follow."""
+    node = _moved(node, State.DECOMMISSIONING, desk, "its identity is to end")
+    try:
+        wiped = _wipe(receipt, desk)
+        _unwiped(receipt, desk).unlink(missing_ok=True)
+    except MusterError as error:
+        write_whole(_unwiped(receipt, desk), f"{receipt.serial}\n".encode())
+        wiped = f"revoked; its key could not be wiped: {error.why}"
+        desk.console.warn(f"{receipt.node}: {wiped}")
+    _hand_back(node, receipt, desk, wiped)
 
 
 def _unwiped(receipt: Receipt, desk: Desk) -> Path:

@@ -15,7 +15,7 @@ from ca.passphrase import read_passphrase
 from ca.signer import Signer
 from inventory.command import ask, ca_folder
 from inventory.console import Console
-from inventory.errors import BadInput, ExitCode, MusterError, Refused, worst
+from inventory.errors import BadInput, ExitCode, MusterError, OtherSide, Refused, worst
 from inventory.jump import Jump
 from inventory.lifecycle import next_command, whose_move
 from inventory.store import Store, utc_now, whoami
@@ -321,7 +321,7 @@ def _desk(authority: Authority, unlocked: _Unlocked, options: Options, console: 
 
     desk = Desk(
         authority=authority,
-        store=Store.open(options.inventory),
+        store=_store(options),
         console=console,
         key_file=key_file,
         actor=whoami(),
@@ -333,6 +333,15 @@ def _desk(authority: Authority, unlocked: _Unlocked, options: Options, console: 
         jump=options.jump,
     )
     return replace(desk, verify=_verifier(desk)) if options.verify else desk
+
+
+def _store(options: Options) -> Store:
+    try:
+        return Store.open(options.inventory)
+    except OtherSide as error:
+        if options.deed is Deed.DECOMMISSION:  # a record that is away must not keep an identity alive
+            error.next_step = f"to end the certificate at once: node-ca revoke NAME; then {error.next_step}"
+        raise
 
 
 @contextmanager

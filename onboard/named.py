@@ -1,6 +1,5 @@
 """Which nodes a run is for: by name or node set, by ticket, or by what their certificates and lists have come to."""
 
-import re
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
@@ -10,6 +9,7 @@ from inventory import nodeset
 from inventory.errors import BadInput
 from inventory.model import check_node_name
 from inventory.signature import MAX_BYTES
+from inventory.span import parse_span
 from inventory.store import Store
 from inventory.ticket import peek_ticket
 from onboard import service, upkeep
@@ -58,14 +58,10 @@ def parse_time(text: str) -> timedelta:
     Raises:
         BadInput: it is none.
     """
-    found = re.fullmatch(r"([0-9]{1,4})([dh])", text)
-    if found is None or int(found[1]) == 0:
-        raise BadInput(
-            f"{text!r} is no time",
-            why="days or hours are written like 14d or 36h",
-            next_step="pass --expiring 14d",
-        )
-    return timedelta(days=int(found[1])) if found[2] == "d" else timedelta(hours=int(found[1]))
+    try:
+        return parse_span(text)
+    except ValueError as error:
+        raise BadInput(f"{text!r} is no time", why=str(error), next_step="pass --expiring 14d") from None
 
 
 def holding_older(desk: Desk) -> tuple[str, ...]:

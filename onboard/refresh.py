@@ -5,7 +5,6 @@ import hashlib
 from ca.profile import timestamp
 from inventory.document import dump
 from inventory.errors import OtherSide, Refused
-from inventory.files import lock
 from inventory.model import Node
 from inventory.reach import Session
 from onboard import enroll, scripts, upkeep, upkeep_scripts
@@ -25,7 +24,7 @@ def refresh(name: str, desk: Desk) -> Outcome:
     """
     if desk.dry_run:
         return _refresh(name, desk)
-    with lock(desk.authority.layout.folder / f".onboarding-{name}.lock", timeout_s=1.0):
+    with desk.alone_with(name):
         return _refresh(name, desk)
 
 

@@ -14,7 +14,6 @@ from ca.request import read_request
 from ca.signer import Signer
 from inventory import signature
 from inventory.errors import MusterError, OtherSide, Refused
-from inventory.files import lock
 from inventory.model import Node
 from inventory.reach import Session
 from inventory.ticket import Receipt, sign_receipt
@@ -36,7 +35,7 @@ def renew(name: str, desk: Desk) -> Outcome:
     """
     if desk.dry_run:
         return _renew(name, desk)
-    with lock(desk.authority.layout.folder / f".onboarding-{name}.lock", timeout_s=1.0):
+    with desk.alone_with(name):
         return _renew(name, desk)
 
 

@@ -11,7 +11,7 @@ from ca.rules import Machine, replaced_by
 from ca.signer import Signer
 from inventory import signature
 from inventory.errors import BadInput, MusterError, Refused
-from inventory.files import lock
+from inventory.lifecycle import unadopted
 from inventory.model import Node, State
 from inventory.reach import Session
 from inventory.store import Store
@@ -48,10 +48,11 @@ def ticket_of(store: Store, name: str) -> str:
             next_step="pass the ticket that infra handed over: onboard-node --ticket FILE",
         )
     if node.ticket is None:
+        how = "--adopt" if unadopted(node) else "--reissue-ticket"
         raise Refused(
             f"{name} cannot be onboarded",
             why=f"it is {node.state}, and infra has signed no ticket for it",
-            next_step=f"ask infra for: provision-node {name} --reissue-ticket",
+            next_step=f"ask infra for: provision-node {name} {how}",
         )
     return node.ticket
 
@@ -67,7 +68,7 @@ def onboard(text: str, desk: Desk) -> Outcome:
     ticket = peek_ticket(text)
     if desk.dry_run:
         return _onboard(text, ticket, desk)
-    with lock(desk.authority.layout.folder / f".onboarding-{ticket.node}.lock", timeout_s=1.0):
+    with desk.alone_with(ticket.node):
         return _onboard(text, ticket, desk)
 
 

@@ -1,5 +1,6 @@
 """provision-node: the infra team's command; it makes VMs, learns who they are, and hands over tickets."""
 
+import uuid
 from pathlib import Path
 from typing import Annotated
 
@@ -27,6 +28,8 @@ Examples:
   provision-node gpu-07 --site site.yaml --drift --detailed-exitcode
 
   provision-node gpu-07 --site site.yaml --reissue-ticket --ticket-out .
+
+  provision-node gpu-21 --site site.yaml --profile h100x8 --adopt --vmid 121
 
   provision-node gpu-07 --site site.yaml --rollback
 
@@ -68,6 +71,19 @@ Reissue = Annotated[
     typer.Option("--reissue-ticket", help="Read the facts again and sign a new ticket; no Proxmox write."),
 ]
 
+AdoptOnly = Annotated[
+    bool,
+    typer.Option(
+        "--adopt", help="Take on a VM that was made by hand: look, ask, sign a ticket; no Proxmox write."
+    ),
+]
+AdoptId = Annotated[
+    int | None, typer.Option("--vmid", metavar="N", min=100, help="With --adopt: the VM, by its id.")
+]
+AdoptUuid = Annotated[
+    uuid.UUID | None,
+    typer.Option("--uuid", metavar="UUID", help="With --adopt: the VM, by its uuid (default: the record's)."),
+]
 DriftOnly = Annotated[
     bool, typer.Option("--drift", help="Compare the VM with its profile, key by key; change nothing.")
 ]
@@ -112,6 +128,9 @@ def provision_node(
     detailed_exitcode: Detailed = False,
     ticket_out: TicketOut = None,
     reissue_ticket: Reissue = False,
+    adopt: AdoptOnly = False,
+    vmid: AdoptId = None,
+    vm_uuid: AdoptUuid = None,
     drift: DriftOnly = False,
     rollback: RollbackOnly = False,
     retire: RetireOnly = False,
@@ -130,6 +149,7 @@ def provision_node(
         modes={
             "--grants": grants,
             "--reissue-ticket": reissue_ticket,
+            "--adopt": adopt,
             "--drift": drift,
             "--rollback": rollback,
             "--retire": retire,
@@ -139,6 +159,7 @@ def provision_node(
         orphan=orphan_identity,
         out=ticket_out,
         receipt=receipt,
+        which={"--vmid": vmid is not None, "--uuid": vm_uuid is not None},
     )
     if site_file is None:
         raise BadInput(
@@ -151,6 +172,8 @@ def provision_node(
         return
     need("provision", "proxmoxer", "requests")
     from inventory.store import Store, utc_now
+    from provision.adopt import Adopting, Which
+    from provision.adopt_run import Adoption
     from provision.api_token import read_token
     from provision.handover import check_signing_key
     from provision.leave import Leave, typed_name
@@ -196,7 +219,8 @@ def provision_node(
         elif rollback:
             results = leave.roll_back(Rollback(store, tools), plan_only=dry_run)
         else:
-            results = Run(
+            kind = Adoption if adopt else Run
+            run_of_all = kind(
                 Wish(wanted, profile, dry_run, reissue_ticket, ticket_out, drift),
                 site=site,
                 road=Road(site, store, tools),
@@ -205,7 +229,12 @@ def provision_node(
                 confirm=lambda question: ask(console, question, yes=yes),
                 now=utc_now(),
                 many=many,
-            ).all()
+            )
+            if isinstance(run_of_all, Adoption):
+                which = Which(vmid, None if vm_uuid is None else str(vm_uuid))
+                results = run_of_all.adopt(Adopting(site, store, tools), which)
+            else:
+                results = run_of_all.all()
     for warning in warnings_of(results):
         console.warn(warning)
     for result in results:

@@ -122,7 +122,8 @@ class Leave:
             if result.name not in going:
                 return result
             try:
-                node, warnings = go(going[result.name], tools)
+                with self._store.lease(result.name, "provision-node", say=tools.console.warn):
+                    node, warnings = go(going[result.name], tools)
             except MusterError as error:
                 return replace(result, node=self._store.get(result.name), error=error, changed=True)
             tools.console.say(

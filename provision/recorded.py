@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from inventory.errors import MusterError
+from inventory.errors import MusterError, Refused
 from inventory.model import Address, Fabric, Node
 from provision.config import Change
 from provision.spec import Site
@@ -30,6 +30,15 @@ def name_the_vm(error: MusterError, node: Node) -> None:
     if node.vmid is not None:
         rest = f"VM {node.vmid} on {node.proxmox_node} (uuid {node.uuid}) is what there is of {node.name}"
         error.next_step = f"{error.next_step}\n{rest}; the same command goes on from there"
+
+
+def not_adopted(name: str) -> Refused:
+    """Why nothing is done with a node that was only told of."""
+    return Refused(
+        f"{name} was not changed",
+        why="its VM was made by hand, and nobody has looked at it yet",
+        next_step=f"provision-node {name} --adopt, which shows it and changes nothing in Proxmox",
+    )
 
 
 def stays_as_found(node: Node, changes: Iterable[Change]) -> str:

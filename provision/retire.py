@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from inventory.errors import BadInput, MusterError, Refused
-from inventory.lifecycle import MOVES
+from inventory.lifecycle import only_told
 from inventory.model import Node, State
 from inventory.store import Store
 from inventory.ticket import Receipt, iso, read_receipt
@@ -16,9 +16,6 @@ from provision.tasks import Tools
 from provision.unmake import Unmaking
 
 _READY = frozenset({State.AWAITING_RETIREMENT, State.RETIRING, State.RETIRE_FAILED})
-# How a node comes to the door although its record does not say that its identity ended; each of these moves is in
-# the life of a node.
-_FIRST = {State.ONBOARDING: State.ONBOARD_FAILED, State.VERIFYING: State.VERIFY_FAILED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +36,11 @@ class Parting:
         node = self.node
         if node.vmid is None:
             return ["- the record's place among the nodes in use; there is no VM"]
+        if only_told(node):
+            stays = (
+                f"VM {node.vmid}, uuid {node.uuid}, stays as it is: it was made by hand, and never adopted"
+            )
+            return ["- the record's place among the nodes in use", f"  {stays}"]
         told = [
             f"- VM {node.vmid} on {self.host}, uuid {node.uuid}, with its disks, backup jobs and HA entry"
         ]
@@ -102,12 +104,14 @@ class Retiring:
         Raises:
             MusterError: a step failed; the record is `retire-failed`, and the same call goes on from there.
         """
-        journal = Journal(self._store, replace(parting.node, receipt=parting.handed or parting.node.receipt))
+        # Where the record lets the holder alone write receipts, one that came as a file stays a file.
+        handed = parting.handed if self._store.may_keep_receipts() else None
+        journal = Journal(self._store, replace(parting.node, receipt=handed or parting.node.receipt))
         self._to_retiring(journal, parting)
         # Facts are read of a VM that has our uuid; without them it may not have been given it yet.
         unmaking = Unmaking(self._tools, journal, configured=bool(parting.node.host_keys))
         try:
-            was_there = unmaking.to_the_end(parting.host)
+            was_there = not only_told(parting.node) and unmaking.to_the_end(parting.host)
         except MusterError as error:
             left = f"VM {journal.node.vmid} on {parting.host} (uuid {journal.node.uuid}) may still be there"
             error.next_step = (
@@ -116,23 +120,18 @@ class Retiring:
             journal.fail(error, State.RETIRE_FAILED)
             raise
         why = f"VM {journal.node.vmid} on {parting.host} was destroyed" if was_there else "its VM was gone"
+        if only_told(parting.node):
+            why = "its VM stays as it is: it was made by hand, and never adopted"
         journal.node = replace(journal.node, journal={}, ticket=None, reason=None)
         journal.move(State.RETIRED, why=why)
         return journal.node, tuple(unmaking.warnings)
 
     def _to_retiring(self, journal: Journal, parting: Parting) -> None:
-        state = journal.node.state
-        if State.RETIRING not in MOVES[state] and state is not State.RETIRING:
-            why = "--orphan-identity: it goes without a receipt that its identity was ended"
-            if parting.receipt is not None:
-                why = (
-                    f"--receipt: its identity {parting.receipt.serial} was ended by {parting.receipt.made_by}"
-                )
-            way = [_FIRST[state]] if state in _FIRST else []
-            way += [State.DECOMMISSIONING] if state is not State.DECOMMISSIONING else []
-            for step in (*way, State.AWAITING_RETIREMENT):
-                journal.move(step, why=why)
-        how = "with --orphan-identity" if parting.orphan else "its VM is to be destroyed"
+        how = "its place on record ends" if only_told(parting.node) else "its VM is to be destroyed"
+        if parting.orphan:
+            how = "--orphan-identity: it goes without a receipt that its identity was ended"
+        elif parting.handed is not None and parting.receipt is not None:
+            how = f"--receipt: its identity {parting.receipt.serial} was ended by {parting.receipt.made_by}"
         journal.move(State.RETIRING, why=how, reason=None)
 
     def _had_identity(self, node: Node) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from inventory.errors import BadInput, MusterError, Refused
-from inventory.lifecycle import anew
+from inventory.lifecycle import anew, unadopted
 from inventory.model import Node, State, check_node_name
 from inventory.store import AddressTaken, Store, utc_now
 from inventory.ticket import peek_ticket
@@ -19,7 +19,7 @@ from provision.handover import new_ticket
 from provision.ids import Ids
 from provision.journal import Journal
 from provision.plan import MachineFound, Source, Step, drift, plan, writes
-from provision.recorded import as_wanted, name_the_vm, stays_as_found
+from provision.recorded import as_wanted, name_the_vm, not_adopted, stays_as_found
 from provision.spec import Site
 from provision.survey import Survey
 from provision.tasks import Tools
@@ -132,6 +132,8 @@ class Road:
                 why=f"it is {node.state}",
                 next_step=f"node-inventory history {name}",
             )
+        if node is not None and unadopted(node):
+            raise not_adopted(name)
         again = node is not None and node.state is State.RETIRED
         node = anew(node) if node is not None and again else node
         chosen = self._site.profile_for(asked=profile, recorded=node.profile if node else None)
@@ -206,6 +208,8 @@ class Road:
                 why="its VM is not made yet" if node else "it is not on record",
                 next_step=f"provision-node {name}",
             )
+        if unadopted(node):
+            raise not_adopted(name)
         if self._site.ticket is None:
             raise BadInput(
                 f"no ticket was made for {name}",

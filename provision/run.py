@@ -1,7 +1,7 @@
 """Several nodes in one run: all looked at, one plan shown, one question, then each by itself."""
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -41,6 +41,7 @@ class Result:
     """What became of one node.
 
     prepared: it was looked at without a fault. node: its record now. goes: what --retire or --rollback takes away.
+    adopts: the VM that --adopt found.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Result:
     error: MusterError | None = None
     drift: Drift | None = None
     goes: tuple[str, ...] = ()
+    adopts: Mapping[str, Any] | None = None
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -60,7 +62,7 @@ class Result:
     @property
     def to_do(self) -> bool:
         """Whether a plan has something to do for it, or its VM differs from its profile."""
-        return bool(self.steps or self.drift or self.goes)
+        return bool(self.steps or self.drift or self.goes or self.adopts)
 
 
 class Run:
@@ -186,7 +188,8 @@ class Run:
         if result.prepared is None or result.error is not None:
             return result
         try:
-            made = road.carry_out(result.prepared)
+            with self._store.lease(result.name, "provision-node", say=self._console.warn):
+                made = road.carry_out(result.prepared)
         except MusterError as error:
             node = self._store.get(result.name)
             return replace(result, node=node, changed=bool(node and "step" in node.journal), error=error)
@@ -195,7 +198,8 @@ class Run:
 
     def _reissue(self, name: str, road: Road) -> Result:
         try:
-            made = road.reissue(name)
+            with self._store.lease(name, "provision-node --reissue-ticket", say=self._console.warn):
+                made = road.reissue(name)
         except MusterError as error:
             return Result(name, node=self._store.get(name), error=error)
         return Result(name, node=made.node, changed=made.changed, warnings=made.warnings)
@@ -323,6 +327,8 @@ def _as_json(result: Result) -> dict[str, Any]:
         told["drift"] = result.drift.as_json()
     if result.goes:
         told["goes"] = list(result.goes)
+    if result.adopts is not None:
+        told["adopts"] = dict(result.adopts)
     if result.error is not None:
         told["error"] = result.error.to_json()
     return told

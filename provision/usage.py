@@ -36,8 +36,11 @@ def check(
     orphan: bool,
     out: Path | None,
     receipt: Path | None = None,
+    which: Mapping[str, bool] | None = None,
 ) -> None:
     """Refuse what cannot be meant. modes: the flags that each make another command of this one.
+
+    which: the options that say which VM is to be adopted.
 
     Raises:
         BadInput: some of it does not go together.
@@ -76,7 +79,12 @@ def check(
             why="it is not a folder, and a receipt is for one node",
             next_step="name the folder that has NAME.receipt for each",
         )
-    if out is not None and mode not in {"", "--reissue-ticket"}:
+    for flag in (flag for flag, given in (which or {}).items() if given):
+        if mode != "--adopt":
+            raise _lost(flag, "it says which VM is to be adopted", "add --adopt")
+        if len(names) > 1:
+            raise _apart(flag, f"{len(names)} nodes", why="it is one VM, and each node is another")
+    if out is not None and mode not in {"", "--reissue-ticket", "--adopt"}:
         raise _apart("--ticket-out", mode, why="it makes no ticket")
     if out is not None and len(names) > 1 and not out.is_dir():
         raise BadInput(

@@ -13,8 +13,11 @@ import pytest
 
 from tests.require import ALL_REQUIRED
 
+pytest_plugins = ("tests.fixtures_postgres", "tests.inventory.records")
+
 _SCRUBBED = (
     "MUSTER_",
+    "PG",
     "XDG_",
     "NO_COLOR",
     "FORCE_COLOR",

@@ -33,7 +33,14 @@ UNITS = {
     "_s": "seconds",
     "mtu": "octets",
 }
-_FORMS = ("provision.fields", "provision.parts", "ca.policy", "ca.ceremony", "inventory.agent_config")
+_FORMS = (
+    "provision.fields",
+    "provision.parts",
+    "ca.policy",
+    "ca.ceremony",
+    "inventory.agent_config",
+    "inventory.importing",
+)
 _WORDS = {str: "text", int: "whole number", float: "number", bool: "true or false", Path: "path"}
 _PLURALS = {
     "text": "texts",

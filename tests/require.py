@@ -12,11 +12,14 @@ import pytest
 ALL_REQUIRED = os.environ.get("MUSTER_REQUIRE") == "all"  # read at once: the tests' environment is scrubbed
 
 _PACKAGES = {  # Debian's, where the package is not named like its command
+    "ansible": "ansible-core",
+    "ansible-inventory": "ansible-core",
     "bwrap": "bubblewrap",
     "dash": "dash",
     "ip": "iproute2",
     "isoinfo": "genisoimage",
     "nsenter": "util-linux",
+    "promtool": "prometheus",
     "ps": "procps",
     "qemu-img": "qemu-utils",
     "qemu-system-x86_64": "qemu-system-x86",

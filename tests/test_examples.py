@@ -12,6 +12,7 @@ from ca.policy import Policy
 from inventory.agent_config import AgentConfig
 from inventory.document import Model, load, loads
 from inventory.errors import BadFile
+from inventory.importing import NodeList
 from inventory.server_config import ServerConfig
 from provision.spec import Site
 
@@ -20,6 +21,7 @@ MODELS: dict[str, type[Model]] = {
     "agent.yaml": AgentConfig,
     "ceremony.yaml": Ceremony,
     "ceremony-token.yaml": Ceremony,
+    "nodes.yaml": NodeList,
     "policy.yaml": Policy,
     "server.yaml": ServerConfig,
     "site.yaml": Site,
@@ -71,8 +73,9 @@ IDS = [f"{file}:{'.'.join(map(str, path))}" for file, path in CASES]
 
 def test_no_example_is_without_a_model_and_none_is_absent() -> None:
     cloud_inits = {"user-data.yaml"}
+    tables = {"nodes.csv"}  # tests/inventory/test_import.py has each of its columns
 
-    assert {file.name for file in EXAMPLES.iterdir()} == {*MODELS, *cloud_inits}
+    assert {file.name for file in EXAMPLES.iterdir() if file.is_file()} == {*MODELS, *cloud_inits, *tables}
 
 
 @pytest.mark.parametrize("file", MODELS)

@@ -30,6 +30,8 @@ BREACHES = [
     ("pkcs11", "ca", "import pkcs11"),
     ("pycdlib", "provision", "import pycdlib"),
     ("sqlalchemy", "provision", "import sqlalchemy"),
+    ("sqlalchemy", "inventory", "import sqlalchemy"),
+    ("alembic", "inventory.store", "import alembic"),
     ("probe", "verify.probe", "import rich"),
     ("probe", "verify.probe", "import tomllib"),
     ("probe", "verify.probe", "from inventory import errors"),

@@ -1,6 +1,7 @@
 """The tests' own rules: skips are named, or failures where all is required; nothing is left behind."""
 
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -16,7 +17,9 @@ def run_tests(folder: Path, source: str, **environ: str) -> subprocess.Completed
     package = folder / "tests"
     package.mkdir()
     for name in ("__init__.py", "conftest.py", "require.py"):
-        (package / name).write_bytes((ROOT / "tests" / name).read_bytes())
+        text = (ROOT / "tests" / name).read_text("utf-8")
+        # the plugins bring fixtures, no rules
+        (package / name).write_text(re.sub(r"(?m)^pytest_plugins = .*$", "", text), "utf-8")
     (folder / "pyproject.toml").write_bytes((ROOT / "pyproject.toml").read_bytes())
     (package / "test_it.py").write_text(textwrap.dedent(source))
     command = [sys.executable, "-m", "pytest", "--color=no", "--basetemp", str(folder / "tmp")]

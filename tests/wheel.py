@@ -34,6 +34,7 @@ WITHOUT = {
     "onboard": ["provision-node", "node-lab"],
     "hsm": ["provision-node", "node-lab"],
     "verify": ["provision-node", "node-lab"],
+    "postgres": list(USES),
     "lab": [],
 }
 
@@ -59,6 +60,12 @@ def uses(extra: str, site: Path) -> Iterator[Use]:
         yield Use(command, ["--help"], 0, rf"(?s)\s*Usage: {command} .*Exit codes: .*")
     if "onboard-node" not in WITHOUT[extra]:  # it knows infra's file too, without infra's libraries
         yield Use("onboard-node", ["--check", str(site)], 0, rf"{re.escape(str(site))}\tsite\tOK\n")
+    yield Use("node-inventory", ["check", "--only", "record"], 0, r"(?s).*")
+    shared = ["list", "--inventory", "postgresql:///muster?host=/nowhere"]
+    if extra == "postgres":
+        yield Use("node-inventory", shared, 4, "", "did not answer")
+    else:
+        yield Use("node-inventory", shared, 2, "", "uv tool install 'passmuster[postgres]'")
     for command in WITHOUT[extra]:
         lacking, arguments = USES[command]
         install = f"uv tool install 'passmuster[{lacking}]'"

@@ -3,7 +3,7 @@
 import secrets
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -132,6 +132,22 @@ def verify_node(
     A node that does not pass, is out of reach or cannot be judged is told in the report's `error`, not raised.
     """
     run = _Run(receipt.node, wish or Wish(), store, console)
+    with ExitStack() as stack:
+        try:
+            if store is not None:
+                stack.enter_context(store.lease(receipt.node, "verify-node", say=console.warn))
+        except MusterError as error:
+            return run.not_judged(error)
+        return _verified(run, receipt, ssh_key, reach, sign)
+
+
+def _verified(
+    run: "_Run",
+    receipt: "Receipt",
+    ssh_key: Path,
+    reach: "Callable[[Receipt, Path], AbstractContextManager[Exec]]",
+    sign: "Callable[[Receipt], str] | None",
+) -> NodeReport:
     try:
         about.check_receipt(receipt)
         run.check_record(receipt.vm_uuid)
@@ -150,6 +166,7 @@ def verify_node(
     except MusterError as error:
         return run.not_judged(error)
     report = run.judged(findings, about.against_receipt(findings, receipt))
+    run.keep(report)
     if sign is not None and report.ok and run.wish.whole:
         run.hand_back(receipt, sign)
     return report
@@ -332,6 +349,15 @@ class _Run:
             self._console.warn(
                 f"{self.name}: no receipt says that it was verified: {error.what}: {error.why}"
             )
+
+    def keep(self, report: NodeReport) -> None:
+        """A run of every scenario is kept whole in the record; where that fails, its verdict is there all the same."""
+        if self._store is None or not self.wish.whole or self._node() is None:
+            return
+        try:
+            self._store.keep_report(self.name, report.to_json(), passed=report.ok)
+        except MusterError as error:
+            self._console.warn(f"{self.name}: its report was not kept: {error.what}: {error.why}")
 
     def not_judged(self, error: MusterError) -> NodeReport:
         """Nothing can be said of the node; a node that was in service stays there."""

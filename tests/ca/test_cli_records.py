@@ -170,7 +170,7 @@ def test_an_export_that_cannot_be_written_leaves_nothing(folder: Path, tmp_path:
     told = node_ca("export", "--out", str(tmp_path / "no" / "such" / "file"), folder=folder)
 
     assert told.code == 2
-    assert "could not be written" in told.err
+    assert "was not written" in told.err
     assert [*tmp_path.iterdir()] == []
 
 

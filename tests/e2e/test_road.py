@@ -1,14 +1,8 @@
 """The whole road on the lab, walked with the commands that the two roles type, and what must hold afterwards."""
 
 import json
-import os
-import shlex
-import subprocess
-import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,54 +10,15 @@ from inventory.errors import OtherSide
 from inventory.model import HostKey
 from inventory.reach import open_session
 from inventory.ticket import peek_receipt
+from tests.e2e.labs import Lab, running_lab
 from tests.require import need, need_command
-
-
-@dataclass(frozen=True, slots=True)
-class Lab:
-    """A running lab and the environment in which the roles' commands work."""
-
-    environ: dict[str, str]
-
-    def run(self, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
-        program = Path(sys.executable).with_name(words[0])
-        return subprocess.run(
-            [program, *words[1:]],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=180,
-            stdin=subprocess.DEVNULL,
-            env={**self.environ, **more},
-        )
-
-    def ask(self, *words: str) -> Any:
-        done = self.run(*words, "--json")
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
-
-    @property
-    def folder(self) -> Path:
-        return Path(self.environ["MUSTER_SITE"]).parent
-
-    def node(self, name: str) -> Any:
-        return self.ask("node-inventory", "show", name)["node"]
 
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     need_command("ssh-keygen")
-    state = tmp_path_factory.mktemp("state")
-    empty = Lab({**os.environ, "XDG_STATE_HOME": str(state), "HOME": str(state)})
-    try:
-        up = empty.run("node-lab", "up")
-        assert up.returncode == 0, up.stderr
-        lines = empty.run("node-lab", "env").stdout.splitlines()
-        settings = dict(shlex.split(line)[1].split("=", 1) for line in lines)
-        yield Lab({**empty.environ, **settings})
-    finally:
-        down = empty.run("node-lab", "down")
-    assert down.returncode == 0, down.stderr
+    with running_lab(tmp_path_factory.mktemp("state")) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from lab.places import Places
 from lab.running import find
 from lab.scenarios import KNOWN
 from lab.spawner import find_program
-from tests.e2e.test_road import Lab
+from tests.e2e.labs import Lab
 from tests.lab.api import Api, vm_path
 from tests.require import need, need_command
 

@@ -3,30 +3,19 @@ import stat
 import subprocess
 import sys
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from inventory.errors import BadInput, Damaged, Refused
 from inventory.lifecycle import MOVES, next_command, whose_move
-from inventory.model import Address, Fabric, HostKey, Node, State
+from inventory.model import Address, Fabric, Node, State
 from inventory.store import Store
-
-NOW = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
-KEY = HostKey("ssh-ed25519", "AAAAC3NzaC1lZDI1NTE5AAAAIN0vJAn+qf44X7TfV4Xj8QW/1U1bQqBFTBFdo/rCnrY5")
+from tests.inventory.records import KEY, NOW, node, store
 
 
-def store(folder: Path) -> Store:
-    return Store.open(f"sqlite:///{folder / 'record' / 'inventory.db'}", clock=lambda: NOW)
-
-
-def node(name: str = "gpu-01", **facts: object) -> Node:
-    return replace(Node(name, State.PROVISIONING, uuid=f"uuid-of-{name}"), **facts)  # type: ignore[arg-type]  # facts vary
-
-
-def test_what_is_saved_is_read_back_whole(tmp_path: Path) -> None:
-    record = store(tmp_path)
+def test_what_is_saved_is_read_back_whole(url: str) -> None:
+    record = store(url)
     added = record.add(
         node(
             vmid=5000,
@@ -46,7 +35,7 @@ def test_what_is_saved_is_read_back_whole(tmp_path: Path) -> None:
 def test_the_record_and_its_folder_are_private(tmp_path: Path) -> None:
     old = os.umask(0)
     try:
-        store(tmp_path)
+        store(f"sqlite:///{tmp_path / 'record' / 'inventory.db'}")
     finally:
         os.umask(old)
 
@@ -54,8 +43,8 @@ def test_the_record_and_its_folder_are_private(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "record").stat().st_mode) == 0o700
 
 
-def test_a_writer_with_an_old_version_is_refused_and_changes_nothing(tmp_path: Path) -> None:
-    record = store(tmp_path)
+def test_a_writer_with_an_old_version_is_refused_and_changes_nothing(url: str) -> None:
+    record = store(url)
     read = record.add(node(), why="asked for")
     record.save(replace(read, vmid=100))
 
@@ -64,8 +53,8 @@ def test_a_writer_with_an_old_version_is_refused_and_changes_nothing(tmp_path: P
     assert record.get("gpu-01") == replace(read, vmid=100, version=2)
 
 
-def test_of_many_writers_at_once_none_loses_an_update(tmp_path: Path) -> None:
-    record = store(tmp_path)
+def test_of_many_writers_at_once_none_loses_an_update(url: str) -> None:
+    record = store(url)
     record.add(node(journal={"count": 0}), why="asked for")
     program = (
         "import sys; from dataclasses import replace; from inventory.store import Store\n"
@@ -77,7 +66,6 @@ def test_of_many_writers_at_once_none_loses_an_update(tmp_path: Path) -> None:
         "    except Refused: continue\n"
         "    done += 1\n"
     )
-    url = f"sqlite:///{tmp_path / 'record' / 'inventory.db'}"
     writers = [subprocess.Popen([sys.executable, "-c", program, url]) for _ in range(3)]
     ended = [writer.wait(timeout=60) for writer in writers]
 
@@ -88,8 +76,8 @@ def test_of_many_writers_at_once_none_loses_an_update(tmp_path: Path) -> None:
     assert counted.version == 31
 
 
-def test_every_move_appends_an_event_with_who_when_and_why(tmp_path: Path) -> None:
-    record = store(tmp_path)
+def test_every_move_appends_an_event_with_who_when_and_why(url: str) -> None:
+    record = store(url)
     added = record.add(node(), why="asked for")
     record.save(replace(added, state=State.PROVISION_FAILED, reason="full"), why="storage is full")
 
@@ -101,8 +89,8 @@ def test_every_move_appends_an_event_with_who_when_and_why(tmp_path: Path) -> No
     assert second.host
 
 
-def test_a_move_that_a_nodes_life_does_not_have_is_refused(tmp_path: Path) -> None:
-    record = store(tmp_path)
+def test_a_move_that_a_nodes_life_does_not_have_is_refused(url: str) -> None:
+    record = store(url)
     added = record.add(node(), why="asked for")
 
     with pytest.raises(Refused, match="awaiting-identity, provision-failed"):
@@ -111,8 +99,8 @@ def test_a_move_that_a_nodes_life_does_not_have_is_refused(tmp_path: Path) -> No
     assert len(record.history("gpu-01")) == 1
 
 
-def test_a_name_and_a_uuid_are_on_record_once(tmp_path: Path) -> None:
-    record = store(tmp_path)
+def test_a_name_and_a_uuid_are_on_record_once(url: str) -> None:
+    record = store(url)
     record.add(node(), why="asked for")
 
     with pytest.raises(Refused, match="on record already"):
@@ -121,8 +109,33 @@ def test_a_name_and_a_uuid_are_on_record_once(tmp_path: Path) -> None:
         record.add(node("gpu-02", uuid="uuid-of-gpu-01"), why="a clone")
 
 
-def test_a_host_key_or_machine_id_of_another_vm_is_found(tmp_path: Path) -> None:
-    record = store(tmp_path)
+def test_a_uuid_of_another_node_is_refused_when_it_is_saved_too(url: str) -> None:
+    record = store(url)
+    record.add(node(), why="asked for")
+    other = record.add(node("gpu-02"), why="asked for")
+
+    with pytest.raises(Refused, match="on record for another node"):
+        record.save(replace(other, uuid="uuid-of-gpu-01"))
+    assert record.get("gpu-02") == other
+
+
+def test_what_no_database_can_hold_comes_back_as_what_it_can(url: str) -> None:
+    record = store(url)
+    added = record.add(node(reason="a\0b", profile="half \udcff"), why="\0")
+    record.keep_report("gpu-01", {"seconds": float("nan"), "ms": [float("inf"), 1.5]}, passed=False)
+
+    assert (added.reason, added.profile) == ("a\\x00b", "half \\udcff")
+    assert record.get("gpu-01") == added
+    assert record.get("\udcff") is None
+    assert next(record.summaries(names=["\udcff", "gpu-01"])).name == "gpu-01"
+    assert record.held_addresses("\udcff") == {}
+    assert record.reports("gpu-01")[0].document == {"seconds": None, "ms": [None, 1.5]}
+    with pytest.raises(Refused, match="not on record"):
+        record.keep_report("gpu-02", {}, passed=True)
+
+
+def test_a_host_key_or_machine_id_of_another_vm_is_found(url: str) -> None:
+    record = store(url)
     record.add(node(host_keys=(KEY,), machine_id="ab" * 16), why="asked for")
 
     found = record.find_machine(host_keys=(KEY,), machine_id=None, other_than_uuid="another")

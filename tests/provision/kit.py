@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import functools
 import io
 import json
 import secrets
@@ -123,8 +124,9 @@ class Place:
     def site_file(self) -> Path:
         return self.folder / "site.yaml"
 
-    @property
+    @functools.cached_property
     def store(self) -> Store:
+        """One for the whole test, as a run has one: what it holds a lease of, another store may not save."""
         return Store.open(f"sqlite:///{self.folder / 'inventory.db'}")
 
     def write_site(self, *, ticket: bool = True, **other: str) -> None:

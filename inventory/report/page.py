@@ -1,0 +1,71 @@
+"""The page as a whole: one file that needs nothing else, for eyes, screen readers, phones and paper."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from inventory.report import fleet, markup, node
+from inventory.report.facts import Row, Whole
+from inventory.report.style import PATTERNS, STYLE
+
+TITLE = "The fleet"
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+_PARTS = (
+    ("states", "States"),
+    ("waits", "Waits"),
+    ("certificates", "Certificates"),
+    ("timings", "Timings"),
+    ("failures", "Failures"),
+    ("nodes", "All nodes"),
+)
+
+
+def page(
+    rows: Sequence[Row],
+    wholes: Iterable[Whole],
+    *,
+    sections: Sequence[str],
+    now: datetime,
+    title: str = TITLE,
+    record: str = "",
+) -> bytes:
+    """The report.
+
+    rows: every node, by name. wholes: what gets a section, taken one after the other; sections: their names.
+    record: where the values came from, in words that may be shown.
+    """
+    linked = frozenset(sections)
+    links = "".join(f'<a href="#{to}">{words}</a>' for to, words in _PARTS)
+    parts = [
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">',
+        # the file's own word that it needs nothing and runs nothing
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
+        '<meta name="viewport" content="width=device-width,initial-scale=1">',
+        '<meta name="referrer" content="no-referrer">',
+        f"<title>{markup.text(title)}</title><style>{STYLE}</style></head>",
+        f'<body id="top">{PATTERNS}<header><h1>{markup.text(title)}</h1>',
+        (
+            f'<p class="dim">{markup.count(len(rows), "node")} as they stood at {markup.when(now)} UTC'
+            f"{', in ' + markup.text(record) if record else ''}</p>"
+        ),
+        f'<nav aria-label="Parts of this page">{links}</nav></header><main>',
+        fleet.tiles(rows, now),
+        fleet.states(rows),
+        fleet.waits(rows, now, linked),
+        fleet.certificates(rows, now, linked),
+        fleet.timings(rows, linked),
+        fleet.failures(rows, now, linked),
+        fleet.everyone(rows, now, linked),
+        *(node.section(whole, now) for whole in wholes),
+        f"</main><footer><p>{_bounds(len(rows), len(linked))}</p>",
+        "<p>Made by node-inventory report. It holds no script and loads nothing.</p></footer></body></html>\n",
+    ]
+    return "\n".join(parts).encode("utf-8", "xmlcharrefreplace")
+
+
+def _bounds(nodes: int, sections: int) -> str:
+    if sections >= nodes:
+        return "Every node has a section of its own."
+    return (
+        f"{markup.count(sections, 'node')} of {nodes:,} have a section of their own. Name others to see theirs:"
+        f" {markup.code('node-inventory report --html FILE NODES')}"
+    )

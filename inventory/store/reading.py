@@ -1,0 +1,194 @@
+"""What is read of the record: one node, or all of them page by page in bounded memory."""
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any
+
+import sqlalchemy as sa
+
+from inventory.model import Event, KeptReceipt, KeptReport, Node, State, Summary
+from inventory.store import rows
+from inventory.store.database import Database
+from inventory.store.tables import events, nodes, receipts, reports
+
+_PAGE = 500
+_FACTS = nodes.c.facts
+
+
+def _newest(column: sa.Column[Any], *, kind: str | None = None) -> sa.ScalarSelect[Any]:
+    """Of the receipts for a node's very uuid, what the newest says."""
+    found = sa.select(column).where(
+        receipts.c.node == nodes.c.name, receipts.c.uuid.is_not_distinct_from(nodes.c.uuid)
+    )
+    if kind is not None:
+        found = found.where(receipts.c.kind == kind)
+    return found.order_by(receipts.c.id.desc()).limit(1).scalar_subquery()
+
+
+_REPORTED = (
+    sa.select(sa.func.max(reports.c.at))
+    .where(
+        reports.c.node == nodes.c.name,
+        reports.c.uuid.is_not_distinct_from(nodes.c.uuid),
+        reports.c.passed.is_(True),
+    )
+    .scalar_subquery()
+)
+_LATEST = (
+    _newest(receipts.c.until).label("until"),
+    _newest(receipts.c.at, kind="verified").label("told"),
+    _REPORTED.label("reported"),
+)
+
+
+def node_query() -> sa.Select[Any]:
+    """Whole nodes."""
+    own = [nodes.c[name] for name in rows.COLUMNS]
+    return sa.select(*own, _FACTS, _newest(receipts.c.text).label("receipt"), *_LATEST)
+
+
+def _summary_query() -> sa.Select[Any]:
+    return sa.select(
+        nodes.c.name,
+        nodes.c.state,
+        nodes.c.uuid,
+        nodes.c.reason,
+        _FACTS["vmid"].as_integer().label("vmid"),
+        _FACTS["proxmox_node"].as_string().label("proxmox_node"),
+        _FACTS["profile"].as_string().label("profile"),
+        _FACTS[("address", "ip")].as_string().label("address"),
+        sa.and_(_FACTS["spec_hash"].as_string().is_(None), _FACTS["ticket"].as_string().is_(None)).label(
+            "told_of"
+        ),
+        *_LATEST,
+    )
+
+
+class Reading:
+    """The record as its readers know it. States and names choose; None is all of them. Everything comes by name."""
+
+    def __init__(self, database: Database) -> None:
+        """Nothing is read yet."""
+        self._database = database
+
+    def get(self, name: str) -> Node | None:
+        """The node called `name`, if it is on record."""
+        with self._database.begin() as connection:
+            named = node_query().where(nodes.c.name == rows.storable(name))
+            row = connection.execute(named).mappings().one_or_none()
+        return None if row is None else rows.node_of(row)
+
+    def all(self) -> tuple[Node, ...]:
+        """Every node, by name."""
+        return tuple(self.each())
+
+    def each(
+        self, *, states: Collection[State] | None = None, names: Iterable[str] | None = None
+    ) -> Iterator[Node]:
+        """Whole nodes."""
+        return map(rows.node_of, self._pages(node_query(), states, names))
+
+    def summaries(
+        self, *, states: Collection[State] | None = None, names: Iterable[str] | None = None
+    ) -> Iterator[Summary]:
+        """The few facts that a list shows."""
+        return map(rows.summary_of, self._pages(_summary_query(), states, names))
+
+    def counts(self) -> dict[State, int]:
+        """How many nodes are in each state; those that none is in are not told."""
+        query = sa.select(nodes.c.state, sa.func.count()).group_by(nodes.c.state)
+        with self._database.begin() as connection:
+            found = {State(state): count for state, count in connection.execute(query)}
+        return {state: found[state] for state in State if state in found}
+
+    def history(self, name: str) -> tuple[Event, ...]:
+        """What happened to the node called `name`, oldest first."""
+        query = sa.select(events).where(events.c.node == name).order_by(events.c.id)
+        with self._database.begin() as connection:
+            return tuple(rows.event_of(row) for row in connection.execute(query).mappings())
+
+    def events(self, *, names: Iterable[str] | None = None) -> Iterator[tuple[str, Event]]:
+        """What happened to the nodes, each one's oldest first."""
+        for page in self._by_node(sa.select(events), events, names):
+            for row in page:
+                yield row["node"], rows.event_of(row)
+
+    def reports(self, name: str, *, last: int | None = None) -> tuple[KeptReport, ...]:
+        """Verifications of the machine that a node has now, newest first.
+
+        last: so many at most.
+        """
+        query = _of_now(reports).where(nodes.c.name == name).order_by(reports.c.id.desc()).limit(last)
+        with self._database.begin() as connection:
+            return tuple(rows.report_of(row) for row in connection.execute(query).mappings())
+
+    def last_reports(self, *, names: Iterable[str] | None = None) -> Iterator[KeptReport]:
+        """The newest verification of each node's machine that had one."""
+        newest = (
+            sa.select(sa.func.max(reports.c.id).label("id"))
+            .join(nodes, nodes.c.name == reports.c.node)
+            .where(reports.c.uuid.is_not_distinct_from(nodes.c.uuid))
+            .group_by(reports.c.node)
+            .subquery()
+        )
+        query = sa.select(reports).join(newest, newest.c.id == reports.c.id)
+        for page in self._by_node(query, reports, names):
+            yield from map(rows.report_of, page)
+
+    def receipts(self, name: str) -> tuple[KeptReceipt, ...]:
+        """Every receipt that was kept for a node of this name, oldest first."""
+        query = sa.select(receipts).where(receipts.c.node == name).order_by(receipts.c.id)
+        with self._database.begin() as connection:
+            return tuple(rows.receipt_of(row) for row in connection.execute(query).mappings())
+
+    def _pages(
+        self, query: sa.Select[Any], states: Collection[State] | None, names: Iterable[str] | None
+    ) -> Iterator[sa.RowMapping]:
+        if states is not None:
+            query = query.where(nodes.c.state.in_(sorted(states)))
+        for chosen in _chunks(names):
+            last: str | None = None
+            own = query if chosen is None else query.where(nodes.c.name.in_(chosen))
+            while True:
+                page = own if last is None else own.where(nodes.c.name > last)
+                with self._database.begin() as connection:
+                    found = connection.execute(page.order_by(nodes.c.name).limit(_PAGE)).mappings().all()
+                yield from found
+                if len(found) < _PAGE:
+                    break
+                last = found[-1]["name"]
+
+    def _by_node(
+        self, query: sa.Select[Any], table: sa.Table, names: Iterable[str] | None
+    ) -> Iterator[list[sa.RowMapping]]:
+        """Rows that belong to nodes, by node and then by their age, in pages."""
+        node, number = table.c.node, table.c.id
+        for chosen in _chunks(names):
+            own = query if chosen is None else query.where(node.in_(chosen))
+            last: tuple[str, int] | None = None
+            while True:
+                page = own if last is None else own.where(sa.tuple_(node, number) > sa.tuple_(*last))
+                with self._database.begin() as connection:
+                    found = list(connection.execute(page.order_by(node, number).limit(_PAGE)).mappings())
+                yield found
+                if len(found) < _PAGE:
+                    break
+                last = (found[-1]["node"], found[-1]["id"])
+
+
+def _of_now(table: sa.Table) -> sa.Select[Any]:
+    """Rows that are about the machine which a node has now."""
+    return (
+        sa.select(table)
+        .join(nodes, nodes.c.name == table.c.node)
+        .where(table.c.uuid.is_not_distinct_from(nodes.c.uuid))
+    )
+
+
+def _chunks(names: Iterable[str] | None) -> Iterator[list[str] | None]:
+    """Names in order, so many at a time as one statement takes; None for all nodes."""
+    if names is None:
+        yield None
+        return
+    wanted = sorted({rows.storable(name) for name in names})
+    for first in range(0, len(wanted), _PAGE):
+        yield wanted[first : first + _PAGE]
