@@ -17,7 +17,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _WORKERS = 8
-_FIRST_LEASE, _LAST_LEASE = 201, 250  # profiles of the lab use .10 to .200 as static addresses
+_FIRST_LEASE, _LAST_LEASE = 221, 250  # profiles of the lab use .10 to .220 as static addresses
 _CLOSE_TIMEOUT_S = 30.0
 
 
