@@ -1,5 +1,6 @@
 """The verb of node-inventory that takes files in: receipts of the holder, and lists of nodes joined by hand."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +15,17 @@ if TYPE_CHECKING:
     from inventory.store import Store
 
 
-@verb(app, "import")
+def _sites_signers(given: Mapping[str, Any]) -> tuple[object, str] | None:
+    """The signers that the site file names, where nobody names others."""
+    from inventory import receipts
+
+    site = given["site"]
+    if site is None or (found := receipts.signers_of_site(site)) is None:
+        return None
+    return found, str(site)
+
+
+@verb(app, "import", files={"receipt_signers": _sites_signers})
 def import_files(
     files: Annotated[
         list[Path],

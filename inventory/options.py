@@ -2,14 +2,17 @@
 
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from inventory.console import Console
 from inventory.errors import EXIT_MEANINGS
+
+if TYPE_CHECKING:
+    from inventory.settings import FromFile
 
 DISTRIBUTION = "passmuster"
 
@@ -84,24 +87,31 @@ def new_app(help_text: str) -> typer.Typer:
     return app
 
 
-def verb(app: typer.Typer, name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Make a function the verb `name` of a command; it is handed `console` for the options of the house."""
+def verb(
+    app: typer.Typer, name: str, *, files: "Mapping[str, FromFile] | None" = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make a function the verb `name` of a command; it is handed `console` for the options of the house.
+
+    files: settings that a file may give where neither flag nor variable does, by the parameter's name.
+    """
     if app.registered_callback is None:
         # A callback makes verbs of the functions, also of a single one, and is where --version belongs.
         app.callback()(_with_options(_nothing, {"version": _VERSION}))
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
-        app.command(name)(_with_options(function, _HOUSE))
+        app.command(name)(_with_options(function, _HOUSE, files))
         return function
 
     return register
 
 
-def lone(app: typer.Typer) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Make a function all that the command does; it is handed `console` for the options of the house."""
+def lone(
+    app: typer.Typer, *, files: "Mapping[str, FromFile] | None" = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make a function all that the command does; otherwise as `verb`."""
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
-        app.command(help=app.info.help)(_with_options(function, {**_HOUSE, "version": _VERSION}))
+        app.command(help=app.info.help)(_with_options(function, {**_HOUSE, "version": _VERSION}, files))
         return function
 
     return register
@@ -136,6 +146,13 @@ _HOUSE: dict[str, tuple[Any, Any]] = {
         False,
         Annotated[bool, typer.Option("--no-input", help="Never ask; fail where a question would be.")],
     ),
+    "show_settings": (
+        False,
+        Annotated[
+            bool,
+            typer.Option("--show-settings", help="Tell each setting and where it came from; do nothing."),
+        ],
+    ),
     "no_color": (
         False,
         Annotated[bool, typer.Option("--no-color", help="No colour, whatever the terminal says.")],
@@ -147,11 +164,15 @@ def _nothing() -> None:
     pass
 
 
-def _with_options(function: Callable[..., None], options: dict[str, tuple[Any, Any]]) -> Callable[..., None]:
+def _with_options(
+    function: Callable[..., None],
+    options: dict[str, tuple[Any, Any]],
+    files: "Mapping[str, FromFile] | None" = None,
+) -> Callable[..., None]:
     """A function with these options besides its own, as Typer reads them: by signature and annotations."""
     own = inspect.signature(function)
 
-    def called(**given: Any) -> None:  # noqa: ANN401 - as Typer parsed them
+    def called(muster_context: typer.Context, **given: Any) -> None:  # noqa: ANN401 - as Typer parsed them
         taken = {name: given.pop(name) for name in options}
         if "console" in own.parameters:
             given["console"] = Console(
@@ -161,12 +182,24 @@ def _with_options(function: Callable[..., None], options: dict[str, tuple[Any, A
                 no_input=taken["no_input"],
                 colour=False if taken["no_color"] else None,
             )
+        if taken.get("show_settings"):
+            from inventory import settings
+
+            own_ones = {name: value for name, value in given.items() if name != "console"}
+            settings.show(given["console"], settings.settings_of(muster_context, own_ones, files or {}))
+            return
         function(**given)
 
+    context = inspect.Parameter(
+        "muster_context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context
+    )
     parameters = [
-        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-        for name, parameter in own.parameters.items()
-        if name != "console"
+        context,
+        *(
+            parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for name, parameter in own.parameters.items()
+            if name != "console"
+        ),
     ]
     parameters += [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

@@ -144,7 +144,7 @@ def signers_file(given: Path | None, site: Path | None) -> Path:
     Raises:
         BadInput: neither names one, or the site file cannot be read.
     """
-    found = given if given is not None or site is None else load(site, _Site).receipt_signers
+    found = given if given is not None or site is None else signers_of_site(site)
     if found is None:
         raise BadInput(
             "no receipt was read",
@@ -152,6 +152,15 @@ def signers_file(given: Path | None, site: Path | None) -> Path:
             next_step="name the file with --receipt-signers, or a site file with receipt_signers with --site",
         )
     return found
+
+
+def signers_of_site(site: Path) -> Path | None:
+    """The file of signers that a site file names, if it does.
+
+    Raises:
+        BadInput: the site file cannot be read.
+    """
+    return load(site, _Site).receipt_signers
 
 
 def _older(receipt: Receipt, node: Node, signers: Path) -> str | None:

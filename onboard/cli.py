@@ -1,8 +1,9 @@
 """onboard-node: the security holder's command, on the one host where the authority is."""
 
 import getpass
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -45,7 +46,21 @@ app = new_app(
 )
 
 
-@lone(app)
+def _policys_key(given: Mapping[str, Any]) -> tuple[object, str] | None:
+    """The key that the authority's policy names, where nobody names another."""
+    from ca.layout import Layout
+    from ca.policy import Policy
+    from inventory.command import ca_folder
+    from inventory.document import load
+
+    file = Layout(ca_folder(given["ca_dir"])).policy
+    if not file.is_file():
+        return None
+    ssh = load(file, Policy).ssh
+    return None if ssh is None else (ssh.key_file, str(file))
+
+
+@lone(app, files={"ssh_key": _policys_key})
 def onboard_node(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="NAME...", help="Nodes, or node sets like gpu-[01-16].")

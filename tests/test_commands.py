@@ -104,7 +104,16 @@ def test_a_short_option_means_the_same_everywhere() -> None:
 def test_every_command_takes_the_options_of_the_house(words: tuple[str, ...]) -> None:
     names = {name for parameter in parameters(words) for name in parameter.opts}
 
-    assert {"--json", "--quiet", "-q", "--verbose", "-v", "--no-input", "--no-color"} <= names
+    assert {
+        "--json",
+        "--quiet",
+        "-q",
+        "--verbose",
+        "-v",
+        "--no-input",
+        "--no-color",
+        "--show-settings",
+    } <= names
     assert ("--yes" in names) <= ("--dry-run" in names or words == ("node-lab", "demo"))
 
 
