@@ -30,6 +30,18 @@ class Lab:
             env={**self.environ, **more},
         )
 
+    def start(self, *words: str) -> "subprocess.Popen[str]":
+        """A command that is not waited for."""
+        program = Path(sys.executable).with_name(words[0])
+        return subprocess.Popen(
+            [program, *words[1:]],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self.environ,
+        )
+
     def ask(self, *words: str) -> Any:
         done = self.run(*words, "--json")
         assert done.returncode == 0, done.stderr

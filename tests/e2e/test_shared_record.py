@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -109,6 +110,58 @@ def test_every_command_typed_again_changes_nothing(people: People) -> None:
 
     assert (again["changed"], held["changed"]) == (False, False)
     assert people.sql("TABLE nodes; TABLE events; TABLE receipts") == before
+
+
+def test_two_who_make_one_node_at_once_make_one_vm(people: People) -> None:
+    words = ("provision-node", "gpu-02", "--profile", "small", "--yes", "--json")
+    both = [people.infra.start(*words) for _ in range(2)]
+    ended = [(run.communicate(timeout=180), run.returncode) for run in both]
+
+    codes = sorted(code for _, code in ended)
+    assert codes[0] == 0, ended
+    assert codes[1] in {0, 3}, ended
+    assert people.sql("SELECT count(*) FROM events WHERE node = 'gpu-02' AND before IS NULL") == "1"
+    status = people.infra.ask("node-lab", "status")
+    assert [vm["name"] for vm in status["vms"]].count("gpu-02") == 1
+    assert people.infra.node("gpu-02")["state"] == "awaiting-identity"
+
+
+def test_a_run_that_was_killed_is_gone_on_with_by_the_same_command_and_told(people: People) -> None:
+    words = ("provision-node", "gpu-03", "--profile", "small", "--yes")
+    with people.infra.start(*words) as run:
+        assert run.stderr is not None
+        for line in run.stderr:
+            if "start of VM" in line:
+                break
+        run.kill()
+    assert people.sql("SELECT node FROM leases") == "gpu-03"
+
+    again = done(people.infra.run(*words))
+
+    assert "gpu-03 was left by provision-node of" in again.stderr
+    assert "which has died: it is taken over" in again.stderr
+    assert people.infra.node("gpu-03")["state"] == "awaiting-identity"
+    assert people.sql("SELECT count(*) FROM leases") == "0"
+
+
+def test_a_node_that_the_holder_works_on_is_not_touched_by_infra(people: People) -> None:
+    before = people.sql("TABLE nodes; TABLE events")
+    holding = [sys.executable, "-m", "tests.inventory.leasing", people.holder.environ["MUSTER_INVENTORY"]]
+    with subprocess.Popen(
+        [*holding, "gpu-03", "60"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as run:
+        assert run.stdout is not None
+        assert run.stdout.readline() == "held\n"
+        refused = people.infra.run("provision-node", "gpu-03", "--reissue-ticket", "--yes")
+        run.kill()
+
+    assert refused.returncode == 3, refused.stderr
+    assert "gpu-03 is being worked on" in refused.stderr
+    assert people.sql("TABLE nodes; TABLE events") == before
+    # the dead run was of the other role: what the server knows of it is its lease alone
+    still = people.infra.run("provision-node", "gpu-03", "--reissue-ticket", "--yes")
+    assert still.returncode == 3
+    assert "its lease runs out by itself in" in still.stderr
 
 
 def test_a_record_that_is_away_keeps_no_identity_alive(people: People) -> None:
