@@ -93,11 +93,14 @@ def test_the_heavy_libraries_come_only_through_extras(metadata: Message) -> None
         line
         for line in requirements
         if re.match(
-            r"(paramiko|proxmoxer|pycdlib|python-pkcs11|requests|cryptography|asyncssh|fakepve)\b", line
+            r"(paramiko|proxmoxer|psycopg|pycdlib|python-pkcs11|requests|cryptography|asyncssh|fakepve)\b",
+            line,
         )
     ]
 
-    assert set(metadata.get_all("Provides-Extra") or []) == {"provision", "onboard", "hsm", "verify", "lab"}
+    assert set(metadata.get_all("Provides-Extra") or []) == {
+        *("provision", "onboard", "hsm", "verify", "postgres", "lab")
+    }
     assert heavy
     assert all("extra ==" in line for line in heavy)
 
@@ -106,6 +109,7 @@ def test_the_metadata_name_only_what_is_used(metadata: Message) -> None:
     bare = [line for line in metadata.get_all("Requires-Dist") or [] if "extra ==" not in line]
 
     assert declared_by(bare) == {
+        "alembic",
         "pydantic",
         "rich",
         "ruamel-yaml",

@@ -151,7 +151,7 @@ def test_dhcp_gives_a_lease(api: Api) -> None:
     node = next(vm["node"] for vm in running.vms(api.lab) if vm["name"] == "leased")
     api.task("POST", f"{vm}/status/stop")
 
-    assert (started, node["address"]) == ("OK", api.address(201))
+    assert (started, node["address"]) == ("OK", api.address(221))
 
 
 def test_a_missing_bridge_and_too_many_cores_fail_the_start(api: Api) -> None:

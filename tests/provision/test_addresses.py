@@ -1,8 +1,6 @@
 """Static addresses: on record before they are used, and never given twice, whoever asks at the same time."""
 
-import contextlib
 import json
-import sqlite3
 import subprocess
 import sys
 from dataclasses import replace
@@ -140,18 +138,6 @@ def test_an_address_is_free_again_when_its_node_has_another_or_is_retired(place:
     store.save(replace(moved, state=State.RETIRED), why="a test")
 
     assert store.held_addresses("here") == {}
-
-
-def test_a_record_from_before_there_was_a_table_of_addresses_gets_one(place: Place) -> None:
-    place.store.add(node("a", "10.0.0.10"), why="a test")
-    place.store.add(node("gone", "10.0.0.11", state=State.RETIRED), why="a test")
-    with contextlib.closing(sqlite3.connect(place.folder / "inventory.db")) as connection:
-        connection.execute("DROP TABLE addresses")
-        connection.commit()
-
-    with pytest.raises(AddressTaken):
-        place.store.add(node("b", "10.0.0.10"), why="a test")
-    assert place.store.held_addresses("here") == {"10.0.0.10": "a"}
 
 
 def node(name: str, ip: str, *, site: str = "here", state: State = State.PROVISIONING) -> Node:
