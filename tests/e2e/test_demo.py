@@ -15,6 +15,7 @@ from lab import demo
 from lab.places import Places
 from lab.running import Lab
 from tests.lab.processes import descendants, mounts, still_there, with_text
+from tests.postgres import Server
 from tests.require import need_command
 from verify import scenarios
 
@@ -22,12 +23,12 @@ ROOT = Path(__file__).parents[2]
 SCENARIOS = {scenario.name: scenario.kind for scenario in scenarios.SCENARIOS}
 
 
-def start(folder: Path, *arguments: str) -> "subprocess.Popen[str]":
+def start(folder: Path, *arguments: str, **environ: str) -> "subprocess.Popen[str]":
     """The demo, with temporary files in a folder of its own."""
     need_command("ssh-keygen", "openssl")
     return subprocess.Popen(
         [sys.executable, "-m", "lab.cli", "demo", "--json", *arguments],
-        env={**os.environ, "TMPDIR": str(folder)},
+        env={**os.environ, "TMPDIR": str(folder), **environ},
         cwd=ROOT,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -49,6 +50,24 @@ def interrupted(folder: Path, sign: signal.Signals, *, during: str) -> tuple[int
         process.wait(60)
     assert below
     return process.returncode, still_there(below) + with_text(str(folder))
+
+
+def test_over_a_persons_own_server_the_demo_leaves_no_schema_and_touches_none(
+    tmp_path: Path, postgres: Server
+) -> None:
+    database = postgres.fresh_database()
+    postgres.psql(
+        "CREATE SCHEMA muster; CREATE TABLE muster.nodes (name text)", database=database, user="muster"
+    )
+    with start(tmp_path, MUSTER_INVENTORY=postgres.url(database, user="muster")) as process:
+        stdout, stderr = process.communicate(timeout=150)
+
+    assert process.returncode == 0, stderr
+    assert json.loads(stdout)["node"]["state"] == "in-service"
+    assert "the record is on your server, in a schema of its own: postgresql://" in stderr
+    schemas = "SELECT nspname FROM pg_namespace WHERE nspname ~ '^muster' ORDER BY 1"
+    assert postgres.psql(schemas, database=database) == "muster"
+    assert postgres.psql("SELECT count(*) FROM muster.nodes", database=database) == "0"
 
 
 def test_the_demo_walks_the_whole_road_and_leaves_nothing(tmp_path: Path) -> None:
