@@ -25,7 +25,7 @@ from provision.hypervisor import Unreachable
 from provision.plan import MachineFound, ReadFacts, drift, plan
 from provision.properties import mean, split_tags
 from provision.recorded import stays_as_found
-from provision.road import Made
+from provision.road import LEAVING, Made
 from provision.spec import Site
 from provision.survey import Survey
 from provision.tasks import Tools
@@ -34,15 +34,6 @@ from provision.wanted import NodeSpec, login_keys
 _NAMELESS = frozenset({State.PLANNED, State.RETIRED})
 """A name that has no machine (any more)."""
 _BEING_MADE = frozenset({State.PROVISIONING, State.PROVISION_FAILED})
-_LEAVING = frozenset(
-    {
-        State.DECOMMISSIONING,
-        State.DECOMMISSION_FAILED,
-        State.AWAITING_RETIREMENT,
-        State.RETIRING,
-        State.RETIRE_FAILED,
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +169,7 @@ class Adopting:
         if node.state in _BEING_MADE or (node.state is State.PLANNED and node.vmid is not None):
             why = f"it is {node.state}: a VM is being made for it"
             raise refused(name, why, f"provision-node {name}, or provision-node {name} --rollback")
-        if node.state in _LEAVING:
+        if node.state in LEAVING:
             raise refused(name, f"it is {node.state}", f"node-inventory history {name}")
         return node
 

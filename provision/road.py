@@ -27,7 +27,7 @@ from provision.wanted import NodeSpec, login_keys, want
 
 _BEING_MADE = frozenset({State.PLANNED, State.PROVISIONING, State.PROVISION_FAILED})
 _ADDRESS_TURNS = 64
-_LEAVING = frozenset(
+LEAVING = frozenset(
     {
         State.DECOMMISSIONING,
         State.DECOMMISSION_FAILED,
@@ -36,6 +36,7 @@ _LEAVING = frozenset(
         State.RETIRE_FAILED,
     }
 )
+"""A node on its way out is not changed any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +127,7 @@ class Road:
         """
         check_node_name(name)
         node = self._store.get(name)
-        if node is not None and node.state in _LEAVING:
+        if node is not None and node.state in LEAVING:
             raise Refused(
                 f"{name} was not changed",
                 why=f"it is {node.state}",

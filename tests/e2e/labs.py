@@ -56,11 +56,11 @@ class Lab:
 
 
 @contextmanager
-def running_lab(state: Path) -> Iterator[Lab]:
-    """A lab whose own files lie in `state`; it is down afterwards."""
+def running_lab(state: Path, *words: str) -> Iterator[Lab]:
+    """A lab that `node-lab up` and these words bring up, its own files in `state`; it is down afterwards."""
     empty = Lab({**os.environ, "XDG_STATE_HOME": str(state), "HOME": str(state)})
     try:
-        up = empty.run("node-lab", "up")
+        up = empty.run("node-lab", "up", *words)
         assert up.returncode == 0, up.stderr
         lines = empty.run("node-lab", "env").stdout.splitlines()
         settings = dict(shlex.split(line)[1].split("=", 1) for line in lines)

@@ -1,8 +1,6 @@
 """A VM that somebody made by hand on the lab is imported, adopted, onboarded, verified and retired like any other."""
 
 import json
-import os
-import shlex
 import time
 import urllib.parse
 from collections.abc import Iterator
@@ -14,7 +12,7 @@ import pytest
 import requests
 
 from provision.spec import load_site
-from tests.e2e.labs import Lab
+from tests.e2e.labs import Lab, running_lab
 from tests.require import need_command
 
 TIMEOUT_S = 20.0
@@ -74,17 +72,8 @@ class Hands:
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     need_command("ssh-keygen")
-    state = tmp_path_factory.mktemp("state")
-    empty = Lab({**os.environ, "XDG_STATE_HOME": str(state), "HOME": str(state)})
-    try:
-        up = empty.run("node-lab", "up")
-        assert up.returncode == 0, up.stderr
-        lines = empty.run("node-lab", "env").stdout.splitlines()
-        settings = dict(shlex.split(line)[1].split("=", 1) for line in lines)
-        yield Lab({**empty.environ, **settings})
-    finally:
-        down = empty.run("node-lab", "down")
-    assert down.returncode == 0, down.stderr
+    with running_lab(tmp_path_factory.mktemp("state")) as made:
+        yield made
 
 
 def test_a_vm_made_by_hand_walks_the_whole_road(lab: Lab, tmp_path: Path) -> None:

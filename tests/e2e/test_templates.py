@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ from lab.places import Places
 from lab.running import find
 from lab.scenarios import KNOWN
 from lab.spawner import find_program
-from tests.e2e.labs import Lab
+from tests.e2e.labs import Lab, running_lab
 from tests.lab.api import Api, vm_path
 from tests.require import need, need_command
 
@@ -26,18 +25,10 @@ CAN_ASK = os.geteuid() == 0 and find_program("sudo") is not None
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """A lab with every template that nodes can have here."""
     need_command("ssh-keygen")
-    state = tmp_path_factory.mktemp("state")
-    empty = Lab({**os.environ, "XDG_STATE_HOME": str(state), "HOME": str(state)})
     names = [name for name in KNOWN if CAN_ASK or name != "sudo-asks"]
-    try:
-        up = empty.run("node-lab", "up", *(word for name in names for word in ("--template", name)))
-        assert up.returncode == 0, up.stderr
-        lines = empty.run("node-lab", "env").stdout.splitlines()
-        settings = dict(shlex.split(line)[1].split("=", 1) for line in lines)
-        yield Lab({**empty.environ, **settings})
-    finally:
-        down = empty.run("node-lab", "down")
-    assert down.returncode == 0, down.stderr
+    words = (word for name in names for word in ("--template", name))
+    with running_lab(tmp_path_factory.mktemp("state"), *words) as made:
+        yield made
 
 
 def provision(lab: Lab, name: str, *words: str) -> tuple[int, str, Any]:
