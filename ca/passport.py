@@ -12,13 +12,15 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.x509 import verification
 
-from ca.keys import kind_of
+from ca.crl import lists_in
+from ca.keys import is_ours, kind_of
 from ca.kinds import KeyType
 from ca.opened import OpenedAuthority
 from ca.profile import fingerprint, pem
-from ca.record import Record
+from ca.record import Record, Standing
+from inventory.errors import BadInput
 from inventory.passport import openssl
-from inventory.passport.leaf import Leaf
+from inventory.passport.leaf import Leaf, Listed
 from inventory.passport.statement import Certificate
 
 
@@ -43,6 +45,32 @@ def roots(ca_dir: Path, *, now: datetime) -> str:
     authority = OpenedAuthority.open(ca_dir, now=now)
     try:
         return authority.bundle_pem.decode()
+    finally:
+        authority.close()
+
+
+def standing(serial: str, *, ca_dir: Path, now: datetime) -> Listed:
+    """Whether the ledger has a certificate as revoked.
+
+    Raises:
+        ValueError: the ledger does not know it.
+        BadInput, Refused, Damaged: as `certificate`.
+    """
+    authority = OpenedAuthority.open(ca_dir, now=now)
+    try:
+        record = authority.find(serial)
+    except BadInput as error:
+        raise ValueError(f"the ledger in {ca_dir} does not know it") from error
+    finally:
+        authority.close()
+    return Listed(now, None, record.ended_at if record.standing is Standing.REVOKED else None)
+
+
+def revoked_ticket_keys(ca_dir: Path, *, now: datetime) -> Path | None:
+    """The file of keys whose tickets count no more, by the policy; errors as `certificate`."""
+    authority = OpenedAuthority.open(ca_dir, now=now)
+    try:
+        return authority.policy.ticket_revoked_keys
     finally:
         authority.close()
 
@@ -115,6 +143,23 @@ def faults(chain: tuple[str, str, str], *, roots: str, at: datetime) -> tuple[st
             return ("there is no openssl on this host, the one verifier that can judge Ed25519",)
         return openssl.faults(chain, roots=roots, at=at)
     return tuple(_cryptography_says(target, issuing, root, at))
+
+
+def listed(chain: tuple[str, str, str], lists: str) -> Listed:
+    """What the newest list of the leaf's issuer says of it.
+
+    Raises:
+        ValueError: no list in the text was signed by that issuer.
+    """
+    target, issuing = (x509.load_pem_x509_certificate(text.encode()) for text in chain[:2])
+    key, found = issuing.public_key(), []
+    for each in lists_in(lists.encode("ascii", "replace")):
+        signed = each.issuer == issuing.subject and is_ours(key) and each.is_signature_valid(key)
+        if signed and each.next_update_utc and not any(extension.critical for extension in each.extensions):
+            entry = each.get_revoked_certificate_by_serial_number(target.serial_number)
+            revoked_at = None if entry is None else entry.revocation_date_utc
+            found.append(Listed(each.last_update_utc, each.next_update_utc, revoked_at))
+    return openssl.newest(found)
 
 
 def _cryptography_says(

@@ -1,5 +1,6 @@
 """The record against itself: what a state must have, how long it may last, and what no two nodes may share."""
 
+import hashlib
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from ipaddress import ip_interface
@@ -219,17 +220,22 @@ def _stuck(node: Node, asked: Asked) -> Iterator[Disagreement]:
 
 def _shared(asked: Asked) -> Iterator[Disagreement]:
     """What two nodes have that only one can have; each of them is told of the first one."""
-    seen: dict[tuple[str, ...], str] = {}
+    seen: dict[bytes, str] = {}
     for node in asked.everyone():
         if node.state is State.RETIRED:
             continue
         for kind, what, mark in _marks(node):
-            first = seen.setdefault(mark, node.name)
+            first = seen.setdefault(_short(mark), node.name)
             if first == node.name:
                 continue
             for name, other in ((first, node.name), (node.name, first)):
                 if asked.concerns(name):
                     yield kind.of(name, found=f"{what}, as {other}", recorded=what)
+
+
+def _short(mark: tuple[str, ...]) -> bytes:
+    """A mark in a few bytes: those of all nodes are held at once."""
+    return hashlib.blake2b("\0".join(mark).encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def _marks(node: Node) -> Iterator[tuple[Kind, str, tuple[str, ...]]]:

@@ -108,9 +108,10 @@ def show_node(
     from inventory import show
     from inventory.store import Store
 
-    node = show.need_node(Store.open(inventory), name)
-    console.document({"node": show.whole(node)})
-    for title, text in show.lines(node):
+    store = Store.open(inventory)
+    node, lease = show.need_node(store, name), store.lease_of(name)
+    console.document({"node": {**show.whole(node), "lease": None if lease is None else show.lease(lease)}})
+    for title, text in (*show.lines(node), *show.lease_lines(lease)):
         console.data(f"{title}\t{text}")
 
 

@@ -11,6 +11,7 @@ from inventory.errors import BadInput, Refused
 from inventory.options import CaDir, InventoryUrl, SshKey, verb
 
 if TYPE_CHECKING:
+    from inventory.passport.desk import Given
     from inventory.passport.judging import Verdict
 
 
@@ -41,6 +42,16 @@ def passport(
         Path | None,
         typer.Option("--ca", metavar="FILE", help="The authority's roots, PEM (default: of --ca-dir)."),
     ] = None,
+    revoked: Annotated[
+        Path | None,
+        typer.Option("--revoked", metavar="FILE", help="Keys that count no more: a KRL, or public keys."),
+    ] = None,
+    crl: Annotated[
+        Path | None,
+        typer.Option(
+            "--crl", metavar="FILE", help="The authority's revocation list, PEM (default: its ledger)."
+        ),
+    ] = None,
     ssh_key: SshKey = None,
     ca_dir: CaDir = None,
     inventory: InventoryUrl = None,
@@ -56,8 +67,11 @@ def passport(
 
     Example: node-inventory passport --verify gpu-07.passport.json --signers holders --ca root.pem
     """
+    from inventory.passport.desk import Given
+
+    given = Given(signers, ssh_key, ticket_signers, ca, ca_dir, revoked, crl)
     if verify is not None and out is None:
-        _check(verify, name, signers, ticket_signers, ca, ssh_key, ca_dir, console)
+        _check(verify, name, given, console)
     elif name is None or verify is not None:
         raise BadInput(
             "no passport was made",
@@ -65,17 +79,13 @@ def passport(
             next_step="node-inventory passport NAME -o FILE, or node-inventory passport --verify FILE",
         )
     else:
-        _make(name, out, signers, ticket_signers, ca, ssh_key, ca_dir, inventory, console)
+        _make(name, out, given, inventory, console)
 
 
 def _make(
     name: str,
     out: Path | None,
-    signers: Path | None,
-    ticket_signers: Path | None,
-    ca: Path | None,
-    ssh_key: Path | None,
-    ca_dir: Path | None,
+    given: "Given",
     inventory: str | None,
     console: Console,
 ) -> None:
@@ -83,11 +93,11 @@ def _make(
     from inventory.passport import desk, making
     from inventory.store import Store, utc_now
 
-    key, now = desk.need_key(ssh_key), utc_now()
+    key, now = desk.need_key(given.ssh_key), utc_now()
     maker = desk.maker(key, now=now)
     told = making.known(Store.open(inventory), name)
-    found = making.gather(told, certificate=desk.certificate(told, ca_dir, now=now), maker=maker)
-    with desk.trust(signers, key, ticket_signers=ticket_signers, ca=ca, ca_dir=ca_dir, now=now) as trust:
+    found = making.gather(told, certificate=desk.certificate(told, given.ca_dir, now=now), maker=maker)
+    with desk.trust(given, now=now) as trust:
         text, _ = making.sign(found, key_file=key, trust=trust)
     missing = [{"what": each.what, "why": each.why} for each in found.missing]
     console.document({"node": name, "passport": text, "key": found.key, "missing": missing})
@@ -110,11 +120,7 @@ def _make(
 def _check(
     file: Path,
     name: str | None,
-    signers: Path | None,
-    ticket_signers: Path | None,
-    ca: Path | None,
-    ssh_key: Path | None,
-    ca_dir: Path | None,
+    given: "Given",
     console: Console,
 ) -> None:
     from inventory.passport import desk, judging
@@ -122,7 +128,7 @@ def _check(
 
     now = utc_now()
     text = desk.read(file)
-    with desk.trust(signers, ssh_key, ticket_signers=ticket_signers, ca=ca, ca_dir=ca_dir, now=now) as trust:
+    with desk.trust(given, now=now) as trust:
         verdict = judging.judge(text, trust=trust, now=now)
     if name is not None and verdict.passport.node != name:
         raise Refused(

@@ -42,6 +42,11 @@ def state_home(environ: Mapping[str, str] = os.environ) -> Path:
     return Path(environ.get("HOME") or Path.home()) / ".local/state/muster"
 
 
+def default_url() -> str:
+    """The record in the state directory: `sqlite:///$XDG_STATE_HOME/muster/inventory.db`."""
+    return f"sqlite:///{state_home() / 'inventory.db'}"
+
+
 def ask(console: Console, question: str, *, yes: bool, flag: str = "--yes") -> bool:
     """Ask before a change: True for yes.
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 
 from inventory.errors import BadInput
-from inventory.lifecycle import whose_turn
+from inventory.lifecycle import whose_move, whose_turn
 from inventory.model import State, Summary
 from inventory.nodeset import expand
 from inventory.span import parse_span
@@ -29,13 +29,16 @@ def chosen(
         by = None if expiring is None else now + parse_span(expiring)
     except ValueError as error:
         raise _bad(str(error)) from None
-    found = store.summaries(states=states or None, names=names_of(names))
-    return (
-        node
-        for node in found
-        if (turn is None or whose_turn(node) == turn)
-        and (by is None or (node.not_after is not None and node.not_after <= by))
-    )
+    wanted = states or None
+    if turn is not None:
+        wanted = [state for state in wanted or State if _may_be(state, turn)]
+    found = store.summaries(states=wanted, names=names_of(names), ends_by=by)
+    return (node for node in found if turn is None or whose_turn(node) == turn)
+
+
+def _may_be(state: State, turn: str) -> bool:
+    """Whether it may be their turn in this state; what awaits its identity may be either's, and the node tells."""
+    return whose_move(state) == turn or (state is State.AWAITING_IDENTITY and turn == "infra")
 
 
 def names_of(texts: Sequence[str] | None) -> tuple[str, ...] | None:

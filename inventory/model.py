@@ -214,6 +214,17 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True)
+class Lease:
+    """Who acts on a node now. what: the command. since, until: by the record's clock."""
+
+    what: str
+    actor: str
+    host: str
+    since: datetime
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class KeptReport:
     """One verification of a node, as it was kept: `document` is the report's JSON (`verify.report`)."""
 

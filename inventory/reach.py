@@ -26,7 +26,7 @@ from inventory.jump import Jump
 from inventory.model import HostKey
 from inventory.remote import MAX_OUTPUT, Remote, Result, alarm
 
-__all__ = ["MAX_OUTPUT", "Remote", "Result", "Session", "open_session"]
+__all__ = ["MAX_OUTPUT", "Remote", "Result", "Session", "WrongMachine", "open_session"]
 
 # Its errors reach our callers as exceptions; its log would print tracebacks beside them.
 logging.getLogger("paramiko").setLevel(logging.CRITICAL + 1)
@@ -35,6 +35,7 @@ _UnknownKeyType: type[Exception] = paramiko.UnknownKeyType  # type: ignore[attr-
 
 _START_S = 20.0
 _GRACE_S = 2.0
+_ANOTHER = "if the VM was rebuilt, ask infra for a new ticket; otherwise somebody is in between"
 _KEEPALIVE_S = 15
 _MAX_UNTRUSTED = 256 * 1024
 """What a server may send before it has shown its key and let us in; a real one needs a twentieth of it."""
@@ -49,6 +50,19 @@ class _There:
     user: str
     host_keys: Sequence[HostKey]
     timeout_s: float
+
+
+class WrongMachine(OtherSide):
+    """Who answers has none of the pinned host keys.
+
+    there: host and port. found: what was shown instead.
+    """
+
+    def __init__(self, what: str, *, why: str, next_step: str, there: tuple[str, int], found: str) -> None:
+        """As every error of ours, with the facts apart for whoever compares."""
+        super().__init__(what, why=why, next_step=next_step)
+        self.there = there
+        self.found = found
 
 
 class Session:
@@ -233,7 +247,7 @@ def _log_in(
         server = transport.get_remote_server_key()
     except paramiko.BadHostKeyException as error:
         _leave(client, sock)
-        raise _wrong_key(host, host_keys, error.key) from None
+        raise _wrong_key(there, error.key) from None
     except (paramiko.SSHException, OSError, EOFError) as error:
         late = time.monotonic() >= deadline or "timeout" in str(error).lower()
         lost = "EOF" in str(error)
@@ -246,7 +260,7 @@ def _log_in(
         raise
     if HostKey(server.get_name(), server.get_base64()) not in host_keys:
         _leave(client, sock)
-        raise _wrong_key(host, host_keys, server)
+        raise _wrong_key(there, server)
     metered.trusted = True
     transport.set_keepalive(_KEEPALIVE_S)
     return Session(client, host=host, user=there.user, through=through)
@@ -350,12 +364,14 @@ def _refused(there: _There, key_file: Path) -> OtherSide:
     )
 
 
-def _wrong_key(host: str, pins: Sequence[HostKey], found: paramiko.PKey) -> OtherSide:
-    shown = HostKey(found.get_name(), found.get_base64())
-    return OtherSide(
-        f"{host} is not the machine it should be",
+def _wrong_key(there: _There, found: paramiko.PKey) -> WrongMachine:
+    shown, pins = HostKey(found.get_name(), found.get_base64()), there.host_keys
+    return WrongMachine(
+        f"{there.host} is not the machine it should be",
         why=f"its host key is {shown.fingerprint}, pinned is {', '.join(pin.fingerprint for pin in pins)}",
-        next_step="if the VM was rebuilt, ask infra for a new ticket; otherwise somebody is in between",
+        next_step=_ANOTHER,
+        there=(there.host, there.port),
+        found=f"host key {shown.fingerprint}",
     )
 
 
@@ -363,11 +379,15 @@ def _no_session(there: _There, error: BaseException) -> OtherSide:
     host, port = there.host, there.port
     text = printable(str(error) or type(error).__name__)[:400]
     if "host key" in text.lower():
-        why = f"it offers no host key of the pinned type ({', '.join(pin.type for pin in there.host_keys)})"
-    elif isinstance(error, TimeoutError):
-        why = f"no answer within {there.timeout_s:.0f} s"
-    else:
-        why = text
+        found = f"no host key of the pinned type ({', '.join(pin.type for pin in there.host_keys)})"
+        return WrongMachine(
+            f"no SSH session to {host} port {port}",
+            why=f"it offers {found}",
+            next_step=_ANOTHER,
+            there=(host, port),
+            found=found,
+        )
+    why = f"no answer within {there.timeout_s:.0f} s" if isinstance(error, TimeoutError) else text
     return OtherSide(
         f"no SSH session to {host} port {port}",
         why=why,

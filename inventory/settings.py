@@ -4,11 +4,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
+from urllib.parse import urlsplit
 
 import typer
 
-from inventory.command import ca_folder
+from inventory.command import ca_folder, default_url
 from inventory.console import Console
+from inventory.errors import BadInput
 
 Given = Mapping[str, Any]
 FromFile = Callable[[Given], tuple[object, str] | None]
@@ -63,21 +65,23 @@ def _setting(
             if value is None and name in _DEFAULTS:
                 value = _DEFAULTS[name]()
             origin = "default"
-    if name == "inventory" and value is not None:
-        from inventory.store.database import place_of
-
-        place_of(str(value))  # a URL with a password in it is refused, and told nowhere
+    if name == "inventory":
+        _refuse_a_password(str(value))
     return Setting(label, value, origin)
 
 
-def _default_inventory() -> str:
-    from inventory.store import default_url
-
-    return default_url()
+def _refuse_a_password(url: str) -> None:
+    parts = urlsplit(url)
+    if parts.password is not None or "password=" in parts.query:
+        raise BadInput(
+            "the record's URL was refused",
+            why="a URL is no place for a password: it shows in process lists and logs",
+            next_step="leave it out: docs/shared-record.md tells where libpq looks for it",
+        )
 
 
 _DEFAULTS: dict[str, Callable[[], object]] = {
-    "inventory": _default_inventory,
+    "inventory": default_url,
     "ca_dir": lambda: ca_folder(None),
 }
 

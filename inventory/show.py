@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from inventory.console import printable
 from inventory.errors import BadInput, Refused
 from inventory.lifecycle import next_command, unadopted, whose_turn
-from inventory.model import Event, Node, Summary
+from inventory.model import Event, Lease, Node, Summary
 from inventory.store import Store
 from inventory.ticket import iso
 
@@ -110,6 +110,26 @@ def lines(node: Node) -> list[tuple[str, str]]:
         ("verified", moment(node.verified_at)),
     ]
     return [(title, one_line(text)) for title, text in found if text]
+
+
+def lease(held: Lease) -> dict[str, Any]:
+    """Who acts on a node now, for programs."""
+    return {
+        "what": held.what,
+        "actor": held.actor,
+        "host": held.host,
+        "since": moment(held.since),
+        "until": moment(held.until),
+    }
+
+
+def lease_lines(held: Lease | None) -> list[tuple[str, str]]:
+    """The same for people."""
+    if held is None:
+        return []
+    return [
+        ("in use", one_line(f"by {held.what} of {held.actor} on {held.host}, since {moment(held.since)}"))
+    ]
 
 
 def taken(done: "Taken", *, dry_run: bool) -> list[str]:

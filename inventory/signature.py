@@ -181,6 +181,22 @@ def public_key_line(key_file: Path) -> str:
     return done.stdout.strip()
 
 
+def is_revocation_file(file: Path) -> bool:
+    """Whether ssh-keygen can look keys up in a file; by one that it cannot read every key is revoked.
+
+    Raises:
+        BadInput: ssh-keygen is absent.
+    """
+    try:
+        data = file.read_bytes()
+    except OSError:
+        return False
+    if data.startswith(b"SSHKRL\n"):
+        return _ssh_keygen(["-Q", "-l", "-f", str(file)], "").returncode == 0
+    lines = [line for line in data.splitlines() if line.strip() and not line.lstrip().startswith(b"#")]
+    return not lines or _ssh_keygen(["-l", "-f", str(file)], "").stdout.count("\n") == len(lines)
+
+
 def _parted(text: str, what: str) -> tuple[str, str]:
     """The line that was signed, with its newline, and the one signature under it."""
     if len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:

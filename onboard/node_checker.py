@@ -27,6 +27,13 @@ ANOTHER_CERTIFICATE = _wrong(
     "the node has another certificate in force than the one that the ledger says was installed",
     "onboard-node {node} --renew",
 )
+HOST_KEY = _wrong(
+    "node-host-key",
+    "another machine answers at its address, or one in between: none of its SSH host keys is one that the ledger pins",
+    "let nobody log in there; see which VM answers at {address}; if it is the node, rebuilt: "
+    + _ANEW
+    + " --replace",
+)
 UUID = _wrong(
     "node-machine-uuid",
     "the node's own SMBIOS uuid is another than the record's",
@@ -60,7 +67,7 @@ class NodeChecker:
 
     source = SOURCE
     kinds = (
-        *(NO_CERTIFICATE, ANOTHER_CERTIFICATE, UUID, MACHINE_ID, AGENT, FABRICS, CLOCK),
+        *(HOST_KEY, NO_CERTIFICATE, ANOTHER_CERTIFICATE, UUID, MACHINE_ID, AGENT, FABRICS, CLOCK),
         *(BUNDLE, LIST, PENDING),
     )
 

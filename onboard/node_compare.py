@@ -10,7 +10,7 @@ from inventory.checking import Asked, Disagreement, NotChecked
 from inventory.checking_record import SERVING
 from inventory.errors import MusterError
 from inventory.model import Node
-from inventory.reach import open_session
+from inventory.reach import WrongMachine, open_session
 from inventory.store import utc_now
 from inventory.ticket import iso
 from onboard import enroll, upkeep
@@ -67,7 +67,11 @@ def compare(authority: Authority, asked: Asked, *, key_file: Path) -> Iterator[F
     finally:
         pool.shutdown(cancel_futures=True)
     for (node, of), answer in zip(known, answers, strict=True):
-        if isinstance(answer, MusterError):
+        # A jump host that is another one says nothing of the node behind it.
+        if isinstance(answer, WrongMachine) and answer.there == (of.address.ip, of.ssh_port):
+            pinned = ", ".join(key.fingerprint for key in of.record.host_keys)
+            yield kinds.HOST_KEY.of(node.name, found=answer.found, recorded=pinned, address=of.address.ip)
+        elif isinstance(answer, MusterError):
             yield NotChecked.of(answer, kinds.SOURCE, node.name)
         else:
             yield from wanted.against(node, of, *answer)

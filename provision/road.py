@@ -18,6 +18,7 @@ from provision.gates import Gates
 from provision.handover import new_ticket
 from provision.ids import Ids
 from provision.journal import Journal
+from provision.known import Known
 from provision.plan import MachineFound, Source, Step, drift, plan, writes
 from provision.recorded import as_wanted, name_the_vm, not_adopted, stays_as_found
 from provision.spec import Site
@@ -95,6 +96,7 @@ class Road:
         self._in_flight: list[Node] = []
         self._gates = Gates()
         self._ids: Ids | None = None
+        self._known = Known(store)
 
     def before_threads(self) -> None:
         """Ask what all threads will need, on this one's connection."""
@@ -105,7 +107,7 @@ class Road:
         """The same road for another thread, with tools of its own; what the run shares is shared."""
         other = Road(self._site, self._store, tools, now=self._now, new_uuid=self._new_uuid)
         other._survey, other._in_flight = self._survey, self._in_flight
-        other._gates, other._ids = self._gates, self._ids
+        other._gates, other._ids, other._known = self._gates, self._ids, self._known
         return other
 
     def draw_id(self, prepared: Prepared) -> Prepared:
@@ -284,9 +286,9 @@ class Road:
             )
         return MachineFound(vmid, host, config, self._tools.hypervisor.running(host, vmid))
 
-    def _want(self, name: str, profile: str) -> NodeSpec:
+    def _want(self, name: str, profile: str, *, anew: bool = False) -> NodeSpec:
         keys = login_keys(self._site.profile(profile).ssh_keys_file)
-        nodes = (*self._store.all(), *(node for node in self._in_flight if node.name != name))
+        nodes = (*self._known.nodes(anew=anew), *(node for node in self._in_flight if node.name != name))
         return want(self._site, name, profile, ssh_keys=keys, nodes=nodes)
 
     def _begin(self, prepared: Prepared) -> tuple[Prepared, Journal]:
@@ -299,7 +301,7 @@ class Road:
             try:
                 return prepared, self._recorded(prepared.spec, prepared.node)
             except AddressTaken as taken:
-                again = self._want(prepared.spec.name, prepared.spec.profile)
+                again = self._want(prepared.spec.name, prepared.spec.profile, anew=True)
                 if again == prepared.spec:
                     raise  # it is the node's own in the site file
                 told = f"{taken.why} meanwhile; {prepared.spec.name} was given others"
@@ -330,7 +332,7 @@ class Road:
 
     def _run_ids(self) -> Ids:
         if self._ids is None:
-            nodes = (node for node in self._store.all() if node.state is not State.RETIRED)
+            nodes = (node for node in self._store.summaries() if node.state is not State.RETIRED)
             taken = frozenset(node.vmid for node in nodes if node.vmid is not None)
             self._ids = Ids(self._site.vmids, taken=taken)
         return self._ids

@@ -4,24 +4,15 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Literal
 
 from inventory.lifecycle import MOVES
 from inventory.model import State
 from inventory.passport.identity import sha256_of
-from inventory.passport.leaf import Leaf
+from inventory.passport.leaf import Finding, Leaf
 from inventory.passport.statement import Passport
 from inventory.ticket import Receipt, Ticket, iso
 
 _AHEAD = timedelta(minutes=5)
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One check's outcome; a note is worth knowing and speaks against nothing."""
-
-    kind: Literal["holds", "broken", "unchecked", "note"]
-    text: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,20 +3,24 @@
 import platform
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
 
+from inventory import signature
 from inventory.command import ca_folder
 from inventory.errors import BadInput
 from inventory.options import DISTRIBUTION
 from inventory.passport.dsse import MAX_BYTES, NAMESPACE
 from inventory.passport.identity import Absent, Identity, judge, offered
 from inventory.passport.judging import Trust
+from inventory.passport.leaf import Listed
 from inventory.passport.making import Known, Maker, fingerprint_of, newest_serial
 from inventory.passport.statement import Certificate, moment
+from inventory.passport.withdrawn import Withdrawn
 from inventory.signature import public_key_line
 from inventory.store import whoami
 from inventory.ticket import RECEIPT_NAMESPACE
@@ -81,26 +85,31 @@ def certificate(told: Known, ca_dir: Path | None, *, now: datetime) -> Certifica
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What was typed of whom to believe; see the command's help."""
+
+    signers: Path | None = None
+    ssh_key: Path | None = None
+    ticket_signers: Path | None = None
+    ca: Path | None = None
+    ca_dir: Path | None = None
+    revoked: Path | None = None
+    crl: Path | None = None
+
+
 @contextmanager
-def trust(
-    signers: Path | None,
-    ssh_key: Path | None,
-    *,
-    ticket_signers: Path | None,
-    ca: Path | None,
-    ca_dir: Path | None,
-    now: datetime,
-) -> Iterator[Trust]:
+def trust(given: Given, *, now: datetime) -> Iterator[Trust]:
     """By what a passport is judged here; without `signers` the holder of `ssh_key` alone counts.
 
     Raises:
-        BadInput: nobody is named whose passports count, or a file is absent.
+        BadInput: nobody is named whose passports count, or a file is absent or is not what it should be.
     """
-    bundle, judging = _roots(ca, ca_dir, now), judge()
-    if signers is not None:
-        yield Trust(signers, ticket_signers, bundle, judging)
+    bundle, judging, gone = _roots(given.ca, given.ca_dir, now), judge(), _withdrawn(given, now)
+    if given.signers is not None:
+        yield Trust(given.signers, given.ticket_signers, bundle, judging, gone)
         return
-    if ssh_key is None:
+    if given.ssh_key is None:
         raise BadInput(
             "the passport was not checked",
             why="nobody is named whose passports count",
@@ -108,9 +117,9 @@ def trust(
         )
     with tempfile.TemporaryDirectory(prefix="muster-signers-") as folder:
         own = Path(folder) / "allowed_signers"
-        line = f'holder namespaces="{NAMESPACE},{RECEIPT_NAMESPACE}" {public_key_line(ssh_key)}\n'
+        line = f'holder namespaces="{NAMESPACE},{RECEIPT_NAMESPACE}" {public_key_line(given.ssh_key)}\n'
         own.write_text(line, encoding="utf-8")
-        yield Trust(own, ticket_signers, bundle, judging)
+        yield Trust(own, given.ticket_signers, bundle, judging, gone)
 
 
 def read(file: Path) -> str:
@@ -134,6 +143,42 @@ def read(file: Path) -> str:
         ) from None
 
 
+def _withdrawn(given: Given, now: datetime) -> Withdrawn:
+    """Where revoked keys and certificates are looked up: in the files named, and with the authority of this host."""
+    revoked = given.revoked
+    if revoked is not None and not signature.is_revocation_file(revoked):
+        raise _no_file(
+            f"{revoked} is no list of revoked keys",
+            "name what ssh-keygen -k wrote, or public keys one a line",
+        )
+    authority, folder = offered(), ca_folder(given.ca_dir)
+    here = given.ca_dir is not None or (given.ca is None and folder.exists())
+    if isinstance(authority, Absent) or not here:
+        return Withdrawn(revoked, None, _lists(given.crl))
+    return Withdrawn(
+        revoked,
+        authority.revoked_ticket_keys(folder, now=now),
+        _lists(given.crl) or (lambda of: authority.standing(of.serial, ca_dir=folder, now=now)),
+    )
+
+
+def _lists(file: Path | None) -> Callable[[Certificate], Listed] | None:
+    """What the revocation lists of a file say of a certificate."""
+    if file is None:
+        return None
+    try:
+        lists = file.read_text(encoding="ascii", errors="replace")
+    except OSError as error:
+        why = f"{file}: {error.strerror or error}"
+        raise _no_file(why, "name the authority's revocation list, PEM, with --crl FILE") from None
+    judging = judge()
+    return None if isinstance(judging, Absent) else lambda of: judging.listed(of.chain, lists)
+
+
+def _no_file(why: str, next_step: str) -> BadInput:
+    return BadInput("the passport was not checked", why=why, next_step=next_step)
+
+
 def _roots(ca: Path | None, ca_dir: Path | None, now: datetime) -> str | None:
     """The roots in a file, else those of an authority that is on this host."""
     if ca is None:
@@ -141,10 +186,8 @@ def _roots(ca: Path | None, ca_dir: Path | None, now: datetime) -> str | None:
     try:
         return ca.read_text(encoding="ascii", errors="replace")
     except OSError as error:
-        raise BadInput(
-            "the passport was not checked",
-            why=f"{ca}: {error.strerror or error}",
-            next_step="name the authority's root certificate, PEM, with --ca FILE",
+        raise _no_file(
+            f"{ca}: {error.strerror or error}", "name the authority's root certificate, PEM, with --ca FILE"
         ) from None
 
 

@@ -33,6 +33,11 @@ class Envelope:
     payload: bytes
     signature: SshSig
 
+    @property
+    def message(self) -> str:
+        """What was signed."""
+        return pae(PAYLOAD_TYPE, self.payload).decode()
+
     def principals(self, *, signers: Path, now: datetime) -> tuple[str, ...]:
         """Whose key signed it, by a file of allowed signers that is read as of `now`.
 
@@ -41,7 +46,7 @@ class Envelope:
             BadInput: the file is absent.
         """
         return signature.check_detached(
-            pae(PAYLOAD_TYPE, self.payload).decode(),
+            self.message,
             self.signature.armour,
             signers=signers,
             namespace=NAMESPACE,

@@ -16,7 +16,7 @@ from typing import Protocol, cast
 
 from inventory.options import DISTRIBUTION
 from inventory.passport import openssl
-from inventory.passport.leaf import Leaf
+from inventory.passport.leaf import Leaf, Listed
 from inventory.passport.statement import Certificate
 
 GROUP = "muster.passport"
@@ -32,6 +32,9 @@ class Judge(Protocol):
     def faults(self, chain: tuple[str, str, str], *, roots: str, at: datetime) -> tuple[str, ...]:
         """What speaks against leaf, issuing authority and root at a time, when only `roots` (PEM) are trusted."""
 
+    def listed(self, chain: tuple[str, str, str], lists: str) -> Listed:
+        """What the newest list of the leaf's issuer among `lists` (PEM) says of it; ValueError: there is none."""
+
 
 class Identity(Judge, Protocol):
     """What the authority's floor offers."""
@@ -46,6 +49,12 @@ class Identity(Judge, Protocol):
 
     def roots(self, ca_dir: Path, *, now: datetime) -> str:
         """What nodes trust, PEM; MusterError as `certificate`."""
+
+    def standing(self, serial: str, *, ca_dir: Path, now: datetime) -> Listed:
+        """Whether the ledger has a certificate as revoked; ValueError: it does not know it."""
+
+    def revoked_ticket_keys(self, ca_dir: Path, *, now: datetime) -> Path | None:
+        """The file of keys whose tickets count no more, by the policy; MusterError as `certificate`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,11 @@ from inventory import signature
 from inventory.errors import Refused
 from inventory.model import State
 from inventory.passport import dsse
-from inventory.passport.agreement import Contents, Finding, agreement
+from inventory.passport.agreement import Contents, agreement
 from inventory.passport.identity import Absent, Judge, all_sha256
-from inventory.passport.leaf import Leaf
+from inventory.passport.leaf import Finding, Leaf
 from inventory.passport.statement import Certificate, Passport, from_payload
+from inventory.passport.withdrawn import NOWHERE, Withdrawn, revocation
 from inventory.ticket import (
     RECEIPT_NAMESPACE,
     TICKET_NAMESPACE,
@@ -36,13 +37,15 @@ class Trust:
     """What a passport is judged by.
 
     signers: whose passports and receipts count. ticket_signers: whose tickets. roots: the authority's, PEM.
-    judge: who reads certificates. None, and Absent: that part is not checked, and the verdict says so.
+    judge: who reads certificates. withdrawn: which keys and certificates count no more.
+    None, and Absent: that part is not checked, and the verdict says so.
     """
 
     signers: Path
     ticket_signers: Path | None
     roots: str | None
     judge: Judge | Absent
+    withdrawn: Withdrawn = NOWHERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,10 @@ def judge(text: str, *, trust: Trust, now: datetime) -> Verdict:
     if passport.made_at > now + _AHEAD:
         raise _refused(f"it was made at {iso(passport.made_at)}, which is yet to come")
     principals = envelope.principals(signers=trust.signers, now=passport.made_at)
+    if file := trust.withdrawn.revoked_in(
+        envelope.message, envelope.signature.armour, namespace=dsse.NAMESPACE
+    ):
+        raise _refused(f"the key of {principals[0]} is revoked ({file})")
     found = [Finding("holds", f"signed by {', '.join(principals)} with {passport.key} and not changed since")]
     try:
         envelope.principals(signers=trust.signers, now=now)
@@ -124,9 +131,9 @@ def judge(text: str, *, trust: Trust, now: datetime) -> Verdict:
 
 def contents(passport: Passport, *, trust: Trust, now: datetime) -> Iterator[Finding]:
     """Every check but that of the passport's own signature."""
-    ticket, found = _ticket(passport, trust.ticket_signers)
+    ticket, found = _ticket(passport, trust)
     yield from found
-    receipts, found = _receipts(passport, trust.signers)
+    receipts, found = _receipts(passport, trust)
     yield from found
     leaf, found = _certificate(passport, trust, now)
     yield from found
@@ -141,8 +148,8 @@ def contents(passport: Passport, *, trust: Trust, now: datetime) -> Iterator[Fin
         )
 
 
-def _ticket(passport: Passport, signers: Path | None) -> tuple[Ticket | None, list[Finding]]:
-    kept = passport.ticket
+def _ticket(passport: Passport, trust: Trust) -> tuple[Ticket | None, list[Finding]]:
+    kept, signers = passport.ticket, trust.ticket_signers
     if kept is None:
         return None, []
     try:
@@ -150,6 +157,8 @@ def _ticket(passport: Passport, signers: Path | None) -> tuple[Ticket | None, li
         key = signature.signed_with(kept.text, namespace=TICKET_NAMESPACE, what="the ticket")
         if (key, signature.fingerprint(kept.text)) != (kept.key, kept.fingerprint):
             return ticket, [Finding("broken", "the ticket's key or fingerprint is not the one that is told")]
+        if file := trust.withdrawn.revoked_of(kept.text, namespace=TICKET_NAMESPACE):
+            return None, [Finding("broken", f"the ticket's key, {key}, is revoked ({file})")]
         if signers is None:
             return ticket, [
                 Finding("holds", f"the ticket is as it was signed with {key}"),
@@ -161,18 +170,24 @@ def _ticket(passport: Passport, signers: Path | None) -> tuple[Ticket | None, li
     return ticket, [Finding("holds", f"the ticket was signed by {believed.signer} with {key}")]
 
 
-def _receipts(passport: Passport, signers: Path) -> tuple[tuple[Receipt, ...], list[Finding]]:
+def _receipts(passport: Passport, trust: Trust) -> tuple[tuple[Receipt, ...], list[Finding]]:
     taken, found = [], []
     for number, kept in enumerate(passport.receipts, 1):
         try:
             made_at = peek_receipt(kept.text).made_at
-            receipt, signer = read_receipt(kept.text, signers=signers, now=made_at)
+            receipt, signer = read_receipt(kept.text, signers=trust.signers, now=made_at)
             key = signature.signed_with(kept.text, namespace=RECEIPT_NAMESPACE, what="the receipt")
         except Refused as error:
             found.append(Finding("broken", f"receipt {number}: {error.what}: {error.why}"))
             continue
         if key != kept.key:
             found.append(Finding("broken", f"receipt {number}: its key is not the one that is told"))
+        if file := trust.withdrawn.revoked_of(kept.text, namespace=RECEIPT_NAMESPACE):
+            # Nothing rests on a former receipt, and a node lives longer than its holder's keys.
+            newest = number == len(passport.receipts)
+            text = f"receipt {number}: its key, {key}, is revoked ({file})"
+            found.append(Finding("broken" if newest else "note", text))
+            continue
         taken.append(receipt)
         what = f"receipt {number}, {receipt.kind} at {iso(receipt.made_at)}, was signed by {signer}"
         found.append(Finding("holds", what))
@@ -191,19 +206,19 @@ def _certificate(passport: Passport, trust: Trust, now: datetime) -> tuple[Leaf 
     except ValueError as error:
         return None, [Finding("broken", f"the certificate: {error}")]
     if trust.roots is None:
-        return leaf, [Finding("unchecked", "the certificate's chain: no --ca was given")]
-    return leaf, [*_chain(passport, certificate, leaf, judging, trust.roots, now)]
+        return leaf, [Finding("unchecked", "the certificate's chain and revocation: no --ca was given")]
+    return leaf, [*_chain(passport, certificate, leaf, judging, trust, now)]
 
 
 def _chain(
-    passport: Passport, certificate: Certificate, leaf: Leaf, judging: Judge, roots: str, now: datetime
+    passport: Passport, certificate: Certificate, leaf: Leaf, judging: Judge, trust: Trust, now: datetime
 ) -> Iterator[Finding]:
-    made_at = passport.made_at
+    made_at, roots, needed = passport.made_at, trust.roots or "", passport.state in _NEEDS_IT
     try:
         trusted = all_sha256(certificate.chain[2]) & all_sha256(roots)
     except ValueError:
         trusted = set()
-    if certificate.standing == "revoked" and passport.state in _NEEDS_IT:
+    if certificate.standing == "revoked" and needed:
         yield Finding(
             "broken", f"the ledger has the certificate as revoked, and the node is {passport.state}"
         )
@@ -217,7 +232,7 @@ def _chain(
     faults = judging.faults(certificate.chain, roots=roots, at=min(made_at, leaf.not_after))
     for fault in faults:
         yield Finding("broken", f"the certificate's chain at {iso(min(made_at, leaf.not_after))}: {fault}")
-    if over and passport.state not in _NEEDS_IT:
+    if over and not needed:
         yield Finding(
             "note", f"the certificate had ended when the passport was made, at {iso(leaf.not_after)}"
         )
@@ -227,7 +242,11 @@ def _chain(
         )
     elif not faults:
         yield Finding("holds", f"the certificate's chain, at {iso(made_at)}")
-    if faults or over:
+    if faults:
+        return
+    revoked = [*revocation(certificate, needed=needed, withdrawn=trust.withdrawn, made_at=made_at, now=now)]
+    yield from revoked
+    if over or any(found.kind in {"broken", "note"} for found in revoked):
         return
     later = judging.faults(certificate.chain, roots=roots, at=now)
     if later:
@@ -235,7 +254,8 @@ def _chain(
     else:
         yield Finding(
             "holds",
-            f"the certificate is valid now, until {iso(leaf.not_after)}; no revocation list was asked",
+            f"the certificate is valid now, until {iso(leaf.not_after)}"
+            + ("" if revoked else "; no revocation list was asked"),
         )
 
 

@@ -7,9 +7,12 @@ import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
-from inventory.passport.leaf import Leaf
+from inventory.passport.leaf import Leaf, Listed
 
 _TIMEOUT_S = 20.0
+_LIST = re.compile(r"-----BEGIN X509 CRL-----\n[A-Za-z0-9+/=\n]+-----END X509 CRL-----\n?")
+_TIME = re.compile(r"^(lastUpdate|nextUpdate)=(.+)$", re.MULTILINE)
+_ENTRY = re.compile(r"^ *Serial Number: ([0-9A-F]+)\n *Revocation Date: (.+)$", re.MULTILINE)
 _FIELD = re.compile(r"^(serial|notBefore|notAfter)=(.+)$", re.MULTILINE)
 
 
@@ -54,6 +57,47 @@ def faults(chain: tuple[str, str, str], *, roots: str, at: datetime) -> tuple[st
             if done.returncode != 0:
                 found.append(f"openssl verify -purpose {purpose} refuses it: {_words(done)}")
     return tuple(found)
+
+
+def listed(chain: tuple[str, str, str], lists: str) -> Listed:
+    """What the newest list of the leaf's issuer says of it.
+
+    Raises:
+        ValueError: no list in the text was signed by that issuer.
+    """
+    serial, found = leaf(chain[0]).serial, []
+    with tempfile.TemporaryDirectory(prefix="muster-list-") as name:
+        folder = Path(name)
+        (folder / "issuer.pem").write_text(chain[1], encoding="ascii", errors="replace")
+        for text in _LIST.findall(lists.replace("\r\n", "\n")):
+            command = ["crl", "-noout", "-text", "-lastupdate", "-nextupdate", "-verify"]
+            command += ["-CAfile", "issuer.pem", "-no-CApath", "-no-CAstore"]
+            done = _openssl(command, text, folder)
+            times = dict(_TIME.findall(done.stdout))
+            # Its verdict is a word alone: the exit status is 0 in either case. An extension that must be
+            # understood is called critical in the text, and no list of an authority of ours has one.
+            if "verify OK" in done.stderr and "critical" not in done.stdout and len(times) == 2:
+                revoked = {f"{int(number, 16):x}": at for number, at in _ENTRY.findall(done.stdout)}
+                at = revoked.get(serial)
+                found.append(
+                    Listed(
+                        _moment(times["lastUpdate"]),
+                        _moment(times["nextUpdate"]),
+                        None if at is None else _moment(at),
+                    )
+                )
+    return newest(found)
+
+
+def newest(lists: list[Listed]) -> Listed:
+    """The one that was made last.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if not lists:
+        raise ValueError("the file has no list that the certificate's issuing authority signed")
+    return max(lists, key=lambda each: each.made_at)
 
 
 def _openssl(arguments: list[str], text: str, folder: Path) -> subprocess.CompletedProcess[str]:

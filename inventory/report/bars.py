@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 
+from inventory.report.hatch import filled
 from inventory.report.markup import seconds, text
 from inventory.report.road import KINDS, Fill, Kind
 from inventory.report.robust import Spread
-from inventory.report.style import paint
 
 OUTLIERS_DRAWN = 40
 
@@ -19,10 +19,7 @@ def stacked(counts: Sequence[tuple[Kind, int]]) -> str:
     for of, number in counts:
         if number:
             wide = 100 * number / total
-            parts.append(
-                f'<rect class="edge {of}" x="{x + 0.1:.2f}%" y="1" width="{max(0.2, wide - 0.2):.2f}%" height="32"'
-                f' rx="4" fill="{paint(of)}"/>'
-            )
+            parts.append(filled(of, x + 0.1, 1, max(0.2, wide - 0.2), 32, unit="%", rx=3))
             x += wide
     return "".join([*parts, "</svg>"])
 
@@ -30,8 +27,7 @@ def stacked(counts: Sequence[tuple[Kind, int]]) -> str:
 def key(kinds: Iterable[tuple[Fill, str]]) -> str:
     """What the patterns mean."""
     items = (
-        f'<li><svg viewBox="0 0 26 14" aria-hidden="true"><rect class="edge {of}" x="1" y="1" width="24" height="12"'
-        f' rx="2" fill="{paint(of)}"/></svg>{text(words)}</li>'
+        f'<li><svg viewBox="0 0 26 14" aria-hidden="true">{filled(of, 1, 1, 24, 11)}</svg>{text(words)}</li>'
         for of, words in kinds
     )
     return f'<ul class="key">{"".join(items)}</ul>'
@@ -41,8 +37,8 @@ def bar(of: Kind, part: float, told: str) -> str:
     """One bar in a table's row, as long as its part of the longest."""
     wide = 100 * min(1.0, max(0.0, part))
     return (
-        f'<svg class="bar" role="img"><title>{text(told)}</title><rect class="edge {of}" x="1" y="1"'
-        f' width="{max(0.8, wide - 1.2):.1f}%" height="11" fill="{paint(of)}"/></svg>'
+        f'<svg class="bar" role="img"><title>{text(told)}</title>'
+        f"{filled(of, 0.3, 1, max(0.8, wide - 1.2), 11, unit='%')}</svg>"
     )
 
 
@@ -61,7 +57,8 @@ def box(of: Spread) -> str:
         f'<svg class="box" viewBox="0 0 300 28" role="img"><title>{text(words)}; from 0 to {seconds(top)}</title>',
         '<path class="grid" d="M8 4V24M8 14H292"/>',
         f'<path class="way" d="M{x(of.low):.1f} 14H{x(of.high):.1f}M{x(of.low):.1f} 9V19M{x(of.high):.1f} 9V19"/>',
-        f'<rect class="edge infra" x="{x(of.q1):.1f}" y="7" width="{wide:.1f}" height="14" fill="url(#infra)"/>',
+        f'<g class="plain"><rect x="{x(of.q1):.1f}" y="7" width="{wide:.1f}" height="14"/></g>',
+        filled("infra", x(of.q1), 7, wide, 14),
         f'<path class="word" d="M{x(of.median) - 1.2:.1f} 3h2.4v22h-2.4z"/>',
     ]
     parts += [

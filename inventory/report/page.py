@@ -5,7 +5,7 @@ from datetime import datetime
 
 from inventory.report import fleet, markup, node
 from inventory.report.facts import Row, Whole
-from inventory.report.style import PATTERNS, STYLE
+from inventory.report.style import STYLE
 
 TITLE = "The fleet"
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
@@ -42,7 +42,7 @@ def page(
         '<meta name="viewport" content="width=device-width,initial-scale=1">',
         '<meta name="referrer" content="no-referrer">',
         f"<title>{markup.text(title)}</title><style>{STYLE}</style></head>",
-        f'<body id="top">{PATTERNS}<header><h1>{markup.text(title)}</h1>',
+        f'<body id="top"><header><h1>{markup.text(title)}</h1>',
         (
             f'<p class="dim">{markup.count(len(rows), "node")} as they stood at {markup.when(now)} UTC'
             f"{', in ' + markup.text(record) if record else ''}</p>"

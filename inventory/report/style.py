@@ -1,6 +1,4 @@
-"""How the page looks: light and dark, on a phone and on paper; every fill has a pattern of its own."""
-
-from inventory.report.road import Fill
+"""How the page looks: light and dark, on a phone, on paper, and in the few colours that a reader insists on."""
 
 STYLE = """\
 :root{color-scheme:light dark;--page:#f6f7f9;--card:#fff;--ink:#1b2430;--dim:#566273;--line:#d8dee6;--soft:#eef1f5;
@@ -61,7 +59,7 @@ svg .service{color:var(--service)}svg .infra{color:var(--infra)}svg .security{co
 svg .soon{color:var(--soon)}svg .later{color:var(--later)}svg .failed{color:var(--failed)}
 svg .ended{color:var(--ended)}svg .warn{color:var(--warn)}
 .edge{stroke:currentColor;stroke-width:1.2}.grid{stroke:var(--line);stroke-width:1}
-.faint{fill:var(--dim)}.plain{fill:var(--card)}.word{fill:var(--ink)}.way{stroke:var(--dim);fill:none;stroke-width:1.5}
+.hatch{stroke:currentColor;fill:none}.faint{fill:var(--dim)}.plain{fill:var(--card)}.word{fill:var(--ink)}.way{stroke:var(--dim);fill:none;stroke-width:1.5}
 .key{display:flex;flex-wrap:wrap;gap:.3rem 1.2rem;list-style:none;margin:.6rem 0;padding:0;font-size:.9rem}
 .key svg{width:1.6rem;height:.9rem;vertical-align:-.1rem;margin-right:.35rem}
 details{margin:.5rem 0}summary{cursor:pointer;color:var(--link);font-size:.925rem}
@@ -94,30 +92,10 @@ tr,svg,.verdict,.facts div,.tiles li{break-inside:avoid}h2,h3{break-after:avoid}
 .picture{overflow:visible}.picture svg{min-width:0}.verdict{border:1pt solid #000;border-left-width:4pt}
 code{background:none;padding:0}details::details-content{content-visibility:visible;height:auto}
 .mark{color:#000}}
-@media(forced-colors:active){svg,.picture{forced-color-adjust:auto}.mark{color:CanvasText}}
+@media(forced-colors:active){
+:root{--page:Canvas;--card:Canvas;--ink:CanvasText;--dim:CanvasText;--line:CanvasText;--soft:Canvas;--link:LinkText;
+--service:CanvasText;--infra:CanvasText;--security:CanvasText;--failed:CanvasText;--ended:CanvasText;--later:CanvasText;
+--soon:CanvasText;--warn:CanvasText}
+svg{forced-color-adjust:none}.verdict{border:1px solid}}
 @media(prefers-reduced-motion:reduce){html{scroll-behavior:auto}}
 """
-
-PATTERNS = """\
-<svg width="0" height="0" style="position:absolute" aria-hidden="true"><defs>
-<pattern id="infra" width="7" height="7" patternUnits="userSpaceOnUse" patternTransform="rotate(45)" class="infra">\
-<rect width="7" height="7" class="plain"/><rect width="3.2" height="7"/></pattern>
-<pattern id="security" width="7" height="7" patternUnits="userSpaceOnUse" class="security">\
-<rect width="7" height="7" class="plain"/><circle cx="1.75" cy="1.75" r="1.6"/><circle cx="5.25" cy="5.25" r="1.6"/>\
-</pattern>
-<pattern id="failed" width="8" height="8" patternUnits="userSpaceOnUse" class="failed">\
-<rect width="8" height="8" class="plain"/><path d="M0 0L8 8M8 0L0 8" stroke="currentColor" stroke-width="1.9"/>\
-</pattern>
-<pattern id="ended" width="6" height="6" patternUnits="userSpaceOnUse" class="ended">\
-<rect width="6" height="6" class="plain"/><rect width="6" height="1.6"/></pattern>
-<pattern id="soon" width="6" height="6" patternUnits="userSpaceOnUse" class="soon">\
-<rect width="6" height="6" class="plain"/><rect width="2.6" height="6"/></pattern>
-<pattern id="later" width="9" height="9" patternUnits="userSpaceOnUse" patternTransform="rotate(-45)" class="later">\
-<rect width="9" height="9" class="plain"/><rect width="1.6" height="9"/></pattern>
-</defs></svg>"""
-"""The fills of every drawing, held once by the page."""
-
-
-def paint(of: Fill) -> str:
-    """What fills a shape of that class: plain colour for what is well, for there is most of it; else a pattern."""
-    return "currentColor" if of == "service" else f"url(#{of})"

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 
 from inventory.lifecycle import whose_move
+from inventory.report.hatch import filled
 from inventory.report.markup import span, text
 from inventory.report.reading import Rank
 from inventory.report.road import KINDS, Fill, Stay, kind
-from inventory.report.style import paint
 
 STAYS_DRAWN = 14
 RANKS_DRAWN = 256
@@ -59,7 +59,7 @@ def _block(stay: Stay, number: int, x: float, y: float, width: float, now: datet
     return (
         f'<g class="{of}"><title>{text(told)}</title>'
         f'<rect class="plain" x="{left}" y="{y}" width="{wide}" height="{_BLOCK}" rx="4"/>'
-        f'<rect x="{left}" y="{y}" width="{wide}" height="11" rx="4" fill="{paint(of)}"/>'
+        f"{filled(of, x + 1.5, y, max(4.0, width - 3), 11, edge=False, rx=3)}"
         f'<rect class="edge" fill="none" x="{left}" y="{y}" width="{wide}" height="{_BLOCK}" rx="4"'
         f"{'' if stay.until else ' stroke-dasharray=' + chr(34) + '5 3' + chr(34)}/>"
         f'<text class="word" x="{x + 6:.1f}" y="{y + 24}" font-size="12" font-weight="600">{name}</text>'
@@ -117,8 +117,7 @@ def ends(certified: Iterable[tuple[str, datetime]], now: datetime) -> str:
         parts.append(
             f'<g class="{of}"><title>{text(_day(day, now))}: {text(", ".join(sorted(names)[:20]))}'
             f"{f' and {len(names) - 20} more' if len(names) > 20 else ''}</title>"
-            f'<rect class="edge" x="{x(day) + unit * 0.08:.1f}" y="{base - tall:.1f}" width="{unit * 0.84:.1f}"'
-            f' height="{tall:.1f}" fill="{paint(of)}"/></g>'
+            f"{filled(of, x(day) + unit * 0.08, base - tall, unit * 0.84, tall)}</g>"
             f'<text x="{x(day) + unit / 2:.1f}" y="{base - tall - 5:.1f}" font-size="{11 if unit > 14 else 9}"'
             f' text-anchor="middle">{len(names)}</text>'
         )
@@ -189,10 +188,8 @@ def ranks(told: Sequence[Rank]) -> str:
         for begin, end, of, _ in _STEPS:
             first, then = getattr(rank, begin), getattr(rank, end)
             if first is not None and then is not None:
-                parts.append(
-                    f'<rect class="edge {of}" x="{left + first * unit:.2f}" y="{y + row * 0.12:.1f}"'
-                    f' width="{max(0.6, (then - first) * unit):.2f}" height="{row * 0.76:.1f}" fill="{paint(of)}"/>'
-                )
+                wide = max(0.6, (then - first) * unit)
+                parts.append(filled(of, left + first * unit, y + row * 0.12, wide, row * 0.76))
         parts.append("</g>")
     return "".join([*parts, "</svg>"])
 

@@ -1,6 +1,6 @@
 """The record of the nodes: SQLAlchemy over SQLite or PostgreSQL, behind one class."""
 
-from inventory.store.database import default_url
+from inventory.command import default_url
 from inventory.store.leases import LEASE_S
 from inventory.store.record import AddressTaken, Store, utc_now, whoami
 

@@ -15,7 +15,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
 from sqlalchemy.pool import NullPool, QueuePool
 
-from inventory.command import need, state_home
+from inventory.command import default_url, need
 from inventory.errors import BadInput, Damaged, MusterError, OtherSide, Refused
 
 DEFAULT_SCHEMA = "muster"
@@ -35,11 +35,6 @@ _FORBIDDEN = "42501"
 _READ_ONLY = "25006"
 _UNFIT = "22"
 _LATE = frozenset({"57014", "55P03", "25P03"})
-
-
-def default_url() -> str:
-    """The record in the state directory: `sqlite:///$XDG_STATE_HOME/muster/inventory.db`."""
-    return f"sqlite:///{state_home() / 'inventory.db'}"
 
 
 @dataclass(frozen=True, slots=True)

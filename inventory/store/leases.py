@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from inventory.errors import MusterError, Refused
+from inventory.model import Lease
 from inventory.store.database import Database
 from inventory.store.tables import leases
 
@@ -103,6 +104,17 @@ class Leases:
             yield
         finally:
             self._let_go(name, token)
+
+    def of(self, name: str) -> Lease | None:
+        """Who acts on a node now, if anybody does."""
+        with self._database.begin() as connection:
+            now = self._now(connection)
+            held = sa.select(leases).where(leases.c.node == name, leases.c.expires > now)
+            row = connection.execute(held).mappings().one_or_none()
+        if row is None or is_dead(row["process"]):
+            return None
+        since, until = (datetime.fromtimestamp(row[key], UTC) for key in ("taken", "expires"))
+        return Lease(row["what"], row["actor"], row["host"], since, until)
 
     def names(self) -> frozenset[str]:
         """The nodes that a run acts on now."""

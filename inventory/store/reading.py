@@ -1,6 +1,7 @@
 """What is read of the record: one node, or all of them page by page in bounded memory."""
 
 from collections.abc import Collection, Iterable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import sqlalchemy as sa
@@ -11,6 +12,9 @@ from inventory.store.database import Database
 from inventory.store.tables import events, nodes, receipts, reports
 
 _PAGE = 500
+# Literally in the statement: a plan that PostgreSQL keeps for a statement knows nothing of its parameters, and would
+# be made for a tenth of all rows, and for a state that as many nodes are in as in any other.
+_A_PAGE = sa.literal(_PAGE, literal_execute=True)
 _FACTS = nodes.c.facts
 
 
@@ -88,10 +92,22 @@ class Reading:
         return map(rows.node_of, self._pages(node_query(), states, names))
 
     def summaries(
-        self, *, states: Collection[State] | None = None, names: Iterable[str] | None = None
+        self,
+        *,
+        states: Collection[State] | None = None,
+        names: Iterable[str] | None = None,
+        ends_by: datetime | None = None,
     ) -> Iterator[Summary]:
-        """The few facts that a list shows."""
-        return map(rows.summary_of, self._pages(_summary_query(), states, names))
+        """The few facts that a list shows.
+
+        ends_by: of those alone whose newest certificate ends by then, or has ended.
+        """
+        only = None
+        if ends_by is not None:
+            # to the second, as a certificate's end: so texts of one length are compared
+            by = ends_by.astimezone(UTC).replace(microsecond=0).isoformat()
+            only = _newest(receipts.c.until) <= by
+        return map(rows.summary_of, self._pages(_summary_query(), states, names, only=only))
 
     def counts(self) -> dict[State, int]:
         """How many nodes are in each state; those that none is in are not told."""
@@ -112,6 +128,11 @@ class Reading:
             for row in page:
                 yield row["node"], rows.event_of(row)
 
+    def last_event(self) -> int:
+        """The number of the newest event; 0 where nothing has happened yet."""
+        with self._database.begin() as connection:
+            return connection.execute(sa.select(sa.func.max(events.c.id))).scalar_one() or 0
+
     def reports(self, name: str, *, last: int | None = None) -> tuple[KeptReport, ...]:
         """Verifications of the machine that a node has now, newest first.
 
@@ -123,16 +144,15 @@ class Reading:
 
     def last_reports(self, *, names: Iterable[str] | None = None) -> Iterator[KeptReport]:
         """The newest verification of each node's machine that had one."""
+        of_now = reports.alias("of_now")
         newest = (
-            sa.select(sa.func.max(reports.c.id).label("id"))
-            .join(nodes, nodes.c.name == reports.c.node)
-            .where(reports.c.uuid.is_not_distinct_from(nodes.c.uuid))
-            .group_by(reports.c.node)
-            .subquery()
+            sa.select(sa.func.max(of_now.c.id))
+            .where(of_now.c.node == nodes.c.name, of_now.c.uuid.is_not_distinct_from(nodes.c.uuid))
+            .scalar_subquery()
         )
-        query = sa.select(reports).join(newest, newest.c.id == reports.c.id)
-        for page in self._by_node(query, reports, names):
-            yield from map(rows.report_of, page)
+        # one lookup for each node of a page, however many reports there are
+        query = sa.select(reports, nodes.c.name).select_from(nodes).join(reports, reports.c.id == newest)
+        return map(rows.report_of, self._pages(query, None, names))
 
     def receipts(self, name: str) -> tuple[KeptReceipt, ...]:
         """Every receipt that was kept for a node of this name, oldest first."""
@@ -141,17 +161,22 @@ class Reading:
             return tuple(rows.receipt_of(row) for row in connection.execute(query).mappings())
 
     def _pages(
-        self, query: sa.Select[Any], states: Collection[State] | None, names: Iterable[str] | None
+        self,
+        query: sa.Select[Any],
+        states: Collection[State] | None,
+        names: Iterable[str] | None,
+        *,
+        only: sa.ColumnElement[bool] | None = None,
     ) -> Iterator[sa.RowMapping]:
-        if states is not None:
-            query = query.where(nodes.c.state.in_(sorted(states)))
+        """Rows that each belong to one node, by its name."""
+        if states is not None and not states:
+            return
         for chosen in _chunks(names):
             last: str | None = None
-            own = query if chosen is None else query.where(nodes.c.name.in_(chosen))
             while True:
-                page = own if last is None else own.where(nodes.c.name > last)
+                page = _next_of(query, states, chosen, only=only, last=last)
                 with self._database.begin() as connection:
-                    found = connection.execute(page.order_by(nodes.c.name).limit(_PAGE)).mappings().all()
+                    found = connection.execute(page.order_by(nodes.c.name).limit(_A_PAGE)).mappings().all()
                 yield from found
                 if len(found) < _PAGE:
                     break
@@ -168,11 +193,41 @@ class Reading:
             while True:
                 page = own if last is None else own.where(sa.tuple_(node, number) > sa.tuple_(*last))
                 with self._database.begin() as connection:
-                    found = list(connection.execute(page.order_by(node, number).limit(_PAGE)).mappings())
+                    found = list(connection.execute(page.order_by(node, number).limit(_A_PAGE)).mappings())
                 yield found
                 if len(found) < _PAGE:
                     break
                 last = (found[-1]["node"], found[-1]["id"])
+
+
+def _next_of(
+    query: sa.Select[Any],
+    states: Collection[State] | None,
+    names: list[str] | None,
+    *,
+    only: sa.ColumnElement[bool] | None,
+    last: str | None,
+) -> sa.Select[Any]:
+    """The nodes that come after `last`."""
+    wanted = [] if only is None else [only]
+    wanted += [] if last is None else [nodes.c.name > last]
+    if names is not None:
+        wanted += [nodes.c.name.in_(names)]
+        wanted += [] if states is None else [nodes.c.state.in_(sorted(states))]
+    elif states is not None:
+        # Of each state as its index has them, so that nodes of others, and those of later pages, are not read.
+        each = [
+            [nodes.c.state == sa.literal(state, nodes.c.state.type, literal_execute=True), *wanted]
+            for state in sorted(states)
+        ]
+        wanted = each[0] if len(each) == 1 else [nodes.c.name.in_(sa.union_all(*map(_first, each)))]
+    return query.where(*wanted)
+
+
+def _first(wanted: list[sa.ColumnElement[bool]]) -> sa.Select[Any]:
+    """The names of as many such nodes as a page has."""
+    found = sa.select(nodes.c.name).where(*wanted).order_by(nodes.c.name).limit(_A_PAGE).subquery()
+    return sa.select(found)
 
 
 def _of_now(table: sa.Table) -> sa.Select[Any]:

@@ -15,7 +15,7 @@ from sqlalchemy.exc import IntegrityError
 
 from inventory.errors import MusterError, Refused
 from inventory.lifecycle import check_move
-from inventory.model import HostKey, Node, State
+from inventory.model import HostKey, Lease, Node, State
 from inventory.store import rows
 from inventory.store.database import Database, make_file, place_of
 from inventory.store.leases import LEASE_S, Leases
@@ -105,6 +105,10 @@ class Store(Reading):
             Refused: another run acts on it.
         """
         return self._leases.hold(name, what, say=say)
+
+    def lease_of(self, name: str) -> Lease | None:
+        """Who acts on a node now, if anybody does."""
+        return self._leases.of(name)
 
     def leased(self) -> frozenset[str]:
         """The nodes that some run acts on now, on whichever host."""

@@ -1,33 +1,36 @@
 """The tables of the record, the same in both databases; what makes them so, step by step, is `inventory.migrations`."""
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import JSONB
 
 HEAD = "0002"
 """The newest migration: what a record must be at to be used."""
 
 _Name = sa.String(63).with_variant(sa.String(63, collation="C"), "postgresql")  # ordered alike in both
-_Json = sa.JSON().with_variant(JSONB(), "postgresql")
+_Json = (
+    sa.JSON()
+)  # PostgreSQL's is JSONB, as the migrations make it; its dialect is a fifth of a command's start
 _Moment = sa.DateTime(timezone=True)
 _Id = sa.BigInteger().with_variant(sa.Integer(), "sqlite")  # only an INTEGER counts by itself there
 
+# An index holds what lists and the last of something are answered from, so that no row is read for it.
 metadata = sa.MetaData()
 nodes = sa.Table(
     "nodes",
     metadata,
     sa.Column("name", _Name, primary_key=True),
-    sa.Column("state", sa.String(32), nullable=False, index=True),
+    sa.Column("state", sa.String(32), nullable=False),
     sa.Column("version", sa.Integer, nullable=False),
     sa.Column("uuid", sa.String(36), unique=True),
     sa.Column("reason", sa.Text),
     sa.Column("facts", _Json, nullable=False),
+    sa.Index("ix_nodes_state", "state", "name"),
 )
 # role, db_user and recorded_at are the database's own word, where it has roles; nobody else can write them.
 events = sa.Table(
     "events",
     metadata,
     sa.Column("id", _Id, primary_key=True, autoincrement=True),
-    sa.Column("node", _Name, nullable=False, index=True),
+    sa.Column("node", _Name, nullable=False),
     sa.Column("at", sa.String(32), nullable=False),
     sa.Column("actor", sa.Text, nullable=False),
     sa.Column("host", sa.Text, nullable=False),
@@ -37,6 +40,7 @@ events = sa.Table(
     sa.Column("role", sa.String(16)),
     sa.Column("db_user", sa.String(63)),
     sa.Column("recorded_at", _Moment),
+    sa.Index("ix_events_of", "node", "id"),
 )
 # Every receipt that was kept; the newest one for a node's uuid is that node's. `until` is its certificate's end.
 receipts = sa.Table(
@@ -51,7 +55,7 @@ receipts = sa.Table(
     sa.Column("text", sa.Text, nullable=False),
     sa.Column("db_user", sa.String(63)),
     sa.Column("recorded_at", _Moment),
-    sa.Index("ix_receipts_of", "node", "uuid"),
+    sa.Index("ix_receipts_of", "node", "id", "uuid", "kind", "at", "until"),
 )
 # Every whole verification, as its report's JSON.
 reports = sa.Table(
@@ -65,7 +69,7 @@ reports = sa.Table(
     sa.Column("document", _Json, nullable=False),
     sa.Column("db_user", sa.String(63)),
     sa.Column("recorded_at", _Moment),
-    sa.Index("ix_reports_of", "node", "uuid"),
+    sa.Index("ix_reports_of", "node", "id", "uuid", "passed", "at"),
 )
 # Static addresses, each of them one node's: the key makes two writers at once never take the same one.
 addresses = sa.Table(

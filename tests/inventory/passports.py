@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ca import passport as ca_passport
+from inventory.lifecycle import author
 from inventory.model import Address, Node, State
 from inventory.passport import dsse, making
 from inventory.passport.judging import Trust, Verdict, judge
@@ -85,7 +86,8 @@ class World:
         return judge(text, trust=replace(self.trust, **trust), now=self.now + timedelta(minutes=1))
 
 
-def world(folder: Path, *, now: datetime = NOW) -> World:
+def world(folder: Path, *, now: datetime = NOW, urls: tuple[str, str] | None = None) -> World:
+    """urls: of a record on a server, as infra's login and as the holder's; None: a record of its own."""
     need_command("ssh-keygen")
     began = now - timedelta(hours=2)
     authority = new_authority(folder, now=began)
@@ -115,7 +117,7 @@ def world(folder: Path, *, now: datetime = NOW) -> World:
     found = World(
         folder=folder,
         now=now,
-        url=f"sqlite:///{folder}/inventory.db",
+        url=f"sqlite:///{folder}/inventory.db" if urls is None else urls[1],
         infra=infra,
         holder=holder,
         ca_dir=authority.layout.folder,
@@ -124,19 +126,23 @@ def world(folder: Path, *, now: datetime = NOW) -> World:
         receipt=told,
     )
     authority.close()
-    _walk(found)
+    _walk(found, found.url if urls is None else urls[0])
     return found
 
 
-def _walk(world: World) -> None:
+def _walk(world: World, infra_url: str) -> None:
     """The road of the node in the record, one move a second."""
     seconds = iter(range(1000))
-    store = Store.open(
-        world.url,
-        clock=lambda: world.now - timedelta(minutes=30) + timedelta(seconds=next(seconds)),
-        actor="anna",
-        host="infra-host",
-    )
+
+    def record(url: str) -> Store:
+        return Store.open(
+            url,
+            clock=lambda: world.now - timedelta(minutes=30) + timedelta(seconds=next(seconds)),
+            actor="anna",
+            host="infra-host",
+        )
+
+    store, holder = record(infra_url), record(world.url)
     signed = world.ticket
     node = store.add(Node(NAME, State.PLANNED, profile="h100x8"), why="asked for by Zoë — two lines:\nyes")
     node = replace(
@@ -167,9 +173,10 @@ def _walk(world: World) -> None:
         State.IN_SERVICE,
     ):
         text = receipts.get(state, node.receipt)
-        node = store.save(replace(node, state=state, receipt=text), why=f"moved to {state}")
+        theirs = store if author(state) == "infra" else holder
+        node = theirs.save(replace(node, state=state, receipt=text), why=f"moved to {state}")
     identity = findings().identity.model_copy(
         update={"serial": world.receipt.serial, "spiffe_id": world.receipt.spiffe_id}
     )
     document = report(name=NAME, identity=identity).to_json()
-    store.keep_report(NAME, document, passed=True)
+    holder.keep_report(NAME, document, passed=True)

@@ -1,5 +1,6 @@
 """Leases: two runs never act on one node at once, and a dead one's is taken over with a word."""
 
+import json
 import subprocess
 import sys
 import threading
@@ -71,6 +72,26 @@ def test_a_node_that_another_run_acts_on_is_neither_acted_on_nor_saved(url: str)
         assert run.wait(timeout=30) == 0
     with record.lease("gpu-01", "onboard-node", say=fail):
         assert record.save(replace(found, vmid=100)).vmid == 100
+
+
+def test_who_acts_on_a_node_is_shown_with_it(url: str) -> None:
+    ours(url)
+    program = str(Path(sys.executable).with_name("node-inventory"))
+
+    def told(*more: str) -> str:
+        words = [program, "show", "gpu-01", "--inventory", url, *more]
+        done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)
+        return str(done.stdout)
+
+    with another(url) as run:
+        lease = json.loads(told("--json"))["node"]["lease"]
+        assert "in use\tby provision-node of" in told()
+        run.kill()
+        run.wait(timeout=30)
+        assert "in use" not in told()
+    assert (lease["what"], lease["host"]) == ("provision-node", "another-host")
+    assert lease["since"] < lease["until"]
+    assert json.loads(told("--json"))["node"]["lease"] is None
 
 
 def test_a_run_that_was_killed_on_this_host_is_followed_at_once_and_with_a_word(url: str) -> None:

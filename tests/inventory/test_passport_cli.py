@@ -161,7 +161,7 @@ def test_each_file_that_is_absent_or_not_named_is_named(gpu: World, tmp_path: Pa
     ):
         with (
             pytest.raises(BadInput, match=words),
-            desk.trust(signers, key, ticket_signers=None, ca=ca, ca_dir=None, now=gpu.now),
+            desk.trust(desk.Given(signers, key, ca=ca), now=gpu.now),
         ):
             pass
     with pytest.raises(BadInput, match="there is no authority"):

@@ -11,7 +11,7 @@ import pytest
 
 from inventory.errors import BadInput, OtherSide
 from inventory.model import HostKey
-from inventory.reach import MAX_OUTPUT, Session, open_session
+from inventory.reach import MAX_OUTPUT, Session, WrongMachine, open_session
 from tests.sshd import ADDRESS, Sshd, keygen, sshd
 
 
@@ -96,9 +96,11 @@ def test_a_server_with_another_key_gets_nothing_and_both_fingerprints_are_told(
     server: Sshd, tmp_path: Path
 ) -> None:
     other = HostKey.from_line(keygen(tmp_path / "other").with_suffix(".pub").read_text())
-    with pytest.raises(OtherSide, match="not the machine it should be") as refused:
+    with pytest.raises(WrongMachine, match="not the machine it should be") as refused:
         reach(server, host_keys=[other])
 
+    assert refused.value.there == (ADDRESS, server.port)
+    assert refused.value.found == f"host key {server.host_key.fingerprint}"
     assert server.host_key.fingerprint in refused.value.why
     assert other.fingerprint in refused.value.why
 
@@ -119,7 +121,7 @@ def test_known_hosts_of_the_user_are_not_asked(
 
 def test_a_server_that_has_no_key_of_the_pinned_type_is_refused(tmp_path: Path) -> None:
     pinned = HostKey.from_line(keygen(tmp_path / "pin").with_suffix(".pub").read_text())
-    with sshd(tmp_path / "rsa", kind="rsa") as server, pytest.raises(OtherSide, match="pinned type"):
+    with sshd(tmp_path / "rsa", kind="rsa") as server, pytest.raises(WrongMachine, match="pinned type"):
         reach(server, host_keys=[pinned])
 
 

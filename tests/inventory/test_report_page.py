@@ -24,12 +24,12 @@ from .test_report_values import DOCUMENT
 
 TAGS = (
     "html head meta title style body header main footer nav section h1 h2 h3 p a b span small ul li br time code div"
-    " table caption thead tbody tr th td dl dt dd details summary svg defs pattern rect circle path text g"
+    " table caption thead tbody tr th td dl dt dd details summary svg rect line path text g"
 )
 ATTRIBUTES = (
     "lang charset http-equiv content name id class href aria-label aria-hidden role scope data-t datetime tabindex"
-    " width height style viewbox x y rx cx cy r d fill stroke stroke-width stroke-dasharray"
-    " patternunits patterntransform text-anchor font-size font-weight"
+    " width height style viewbox x x1 x2 y y1 y2 rx d fill stroke stroke-width stroke-dasharray stroke-dashoffset"
+    " text-anchor font-size font-weight"
 )
 HOSTILE = (
     "<script>document.title='owned'</script>",

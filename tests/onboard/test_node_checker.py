@@ -12,10 +12,12 @@ import pytest
 
 from ca.authority import Authority
 from inventory.agent_config import AgentConfig
-from inventory.checking import Disagreement, NotChecked, Offer, Severity, run_checks
+from inventory.checking import Disagreement, NotChecked, Offer, Outcome, Severity, run_checks
 from inventory.document import load
 from inventory.errors import BadInput, ExitCode
-from inventory.model import Fabric, Node, State
+from inventory.jump import Jump
+from inventory.model import Fabric, HostKey, Node, State
+from inventory.signature import public_key_line
 from inventory.ticket import Ticket
 from onboard.desk import Desk
 from onboard.facts import parse
@@ -29,6 +31,7 @@ from tests.inventory.check_kit import typed
 from tests.onboard.check_kit import asked, contents, copy_of, original, the_node, told
 from tests.onboard.kit import CHEAP, KEY, PASSPHRASE, Bench, free_port, openssl, policy_text
 from tests.onboard.upkeep_kit import with_lists
+from tests.sshd import ADDRESS, keygen, sshd
 
 CHECKER = NodeChecker()
 OTHER_UUID = "0e1a2b3c-0000-4000-8000-0000000000ff"
@@ -155,8 +158,8 @@ ALSO = {"node-without-identity": ("node-revocation-list",)}
 
 
 def test_every_kind_has_its_case() -> None:
-    """But for the uuid, which no machine of a test's can be made to tell: see below."""
-    assert {kind.about for kind in CHECKER.kinds} == {*CASES, "node-machine-uuid"}
+    """But for the uuid and the host key, which need another machine: see below."""
+    assert {kind.about for kind in CHECKER.kinds} == {*CASES, "node-machine-uuid", "node-host-key"}
 
 
 def test_another_uuid_than_the_records_is_found_where_the_node_tells_it(holder: Bench) -> None:
@@ -228,14 +231,17 @@ def test_a_node_of_which_the_ledger_knows_nothing_is_not_asked(holder: Bench) ->
     assert "onboard-node gpu-02" in untold.how
 
 
-def told_of_pinned(holder: Bench, **pinned: Any) -> NotChecked:
-    """What is told of gpu-01 where an authority has this port, or these host keys, for it."""
+def pinned(holder: Bench, *, jump: Jump | None = None, **facts: Any) -> Outcome:
+    """What becomes of gpu-01 where an authority has this port, or these host keys, for it."""
     shutil.rmtree(holder.folder / "ca")
-    pin(holder, replace(holder.ticket(), **pinned))
-    run = asked(holder, [the_node(holder)], key=holder.server.login_key)
+    pin(holder, replace(holder.ticket(), **facts))
+    run = replace(asked(holder, [the_node(holder)], key=holder.server.login_key), jump=jump)
+    return run_checks([Offer("nodes", lambda: NodeChecker)], run)
 
-    outcome = run_checks([Offer("nodes", lambda: NodeChecker)], run)
 
+def told_of_pinned(holder: Bench, *, jump: Jump | None = None, **facts: Any) -> NotChecked:
+    """The same where nothing but that it was not checked may come of it."""
+    outcome = pinned(holder, jump=jump, **facts)
     (untold,) = outcome.not_checked
     assert outcome.exit_code is ExitCode.OTHER_SIDE
     assert outcome.checked == ["nodes"]
@@ -271,8 +277,40 @@ def test_a_node_out_of_reach_is_not_checked_and_the_run_ends_with_4(holder: Benc
     assert "refused" in told_of_pinned(holder, ssh_port=free_port()).why
 
 
-def test_another_machine_at_its_address_is_not_believed(holder: Bench) -> None:
-    assert "is not the machine it should be" in told_of_pinned(holder, host_keys=(KEY,)).why
+@pytest.mark.parametrize("kind", ["ed25519", "rsa"])
+def test_another_machine_at_its_address_is_wrong_and_is_not_asked(
+    holder: Bench, tmp_path: Path, kind: str
+) -> None:
+    pins = (
+        (KEY,)
+        if kind == "ed25519"
+        else (HostKey.from_line(public_key_line(keygen(tmp_path / "k", kind=kind))),)
+    )
+    outcome = pinned(holder, host_keys=pins)
+
+    (told_of,) = outcome.disagreements
+    assert (outcome.not_checked, outcome.exit_code) == ([], ExitCode.REFUSED)
+    assert (told_of.node, told_of.about, told_of.recorded) == (
+        "gpu-01",
+        "node-host-key",
+        pins[0].fingerprint,
+    )
+    shown = holder.server.host_key.fingerprint
+    assert told_of.found == (
+        f"host key {shown}" if kind == "ed25519" else "no host key of the pinned type (ssh-rsa)"
+    )
+    assert f"see which VM answers at {holder.ticket().address.ip}" in told_of.mend
+    assert told_of.mend.endswith("provision-node gpu-01 --reissue-ticket, then onboard-node gpu-01 --replace")
+
+
+def test_another_machine_in_place_of_the_jump_host_says_nothing_of_the_node(
+    holder: Bench, tmp_path: Path
+) -> None:
+    with sshd(tmp_path / "jump") as between:
+        jump = Jump(ADDRESS, between.port, "root", (KEY,))
+        untold = told_of_pinned(holder, jump=jump)
+
+    assert f"{ADDRESS} is not the machine it should be" in untold.why
 
 
 def test_without_a_key_or_an_authority_nobody_is_asked(holder: Bench, tmp_path: Path) -> None:

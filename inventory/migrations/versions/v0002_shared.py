@@ -50,10 +50,12 @@ def upgrade() -> None:
 
 def _new_columns() -> None:
     op.add_column("nodes", sa.Column("reason", sa.Text))
-    op.create_index("ix_nodes_state", "nodes", ["state"])
+    op.create_index("ix_nodes_state", "nodes", ["state", "name"])
     op.add_column("events", sa.Column("role", sa.String(16)))
     op.add_column("events", sa.Column("db_user", sa.String(63)))
     op.add_column("events", sa.Column("recorded_at", _MOMENT))
+    op.drop_index("ix_events_node", "events")
+    op.create_index("ix_events_of", "events", ["node", "id"])
 
 
 def _new_tables() -> None:
@@ -68,7 +70,7 @@ def _new_tables() -> None:
         sa.Column("text", sa.Text, nullable=False),
         sa.Column("db_user", sa.String(63)),
         sa.Column("recorded_at", _MOMENT),
-        sa.Index("ix_receipts_of", "node", "uuid"),
+        sa.Index("ix_receipts_of", "node", "id", "uuid", "kind", "at", "until"),
     )
     op.create_table(
         "reports",
@@ -80,7 +82,7 @@ def _new_tables() -> None:
         sa.Column("document", _JSON, nullable=False),
         sa.Column("db_user", sa.String(63)),
         sa.Column("recorded_at", _MOMENT),
-        sa.Index("ix_reports_of", "node", "uuid"),
+        sa.Index("ix_reports_of", "node", "id", "uuid", "passed", "at"),
     )
     op.create_table(
         "marks",
