@@ -6,12 +6,13 @@ import platform
 import sys
 from collections.abc import Callable
 
-from bench import api_requests, enrolment, fleet, issuing, ledger, rendezvous, start_up
+from bench import api_requests, enrolment, fleet, issuing, ledger, record, rendezvous, start_up
 from bench.row import Contest, Result, measure
 
 ROWS: dict[str, Callable[[], list[Contest]]] = {
     "issue": issuing.contests,
     "ledger": ledger.contests,
+    "record": record.contests,
     "start-up": start_up.contests,
     "requests": api_requests.contests,
     "fleet": fleet.contests,

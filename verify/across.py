@@ -5,9 +5,9 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Any
+from typing import Any, Literal
 
 from inventory.errors import BadInput, ExitCode, MusterError, NotVerified, OtherSide
 from verify import events
@@ -53,6 +53,7 @@ class AcrossReport:
     """What came of it.
 
     lost: the node that stopped answering and why; None where all answered to the end.
+    probes: what runs on each node, as whom; without those that were not reached.
     """
 
     run_id: str
@@ -63,6 +64,7 @@ class AcrossReport:
     scenarios: tuple[Result, ...]
     lost: tuple[str, str] | None
     seconds: float
+    probes: Mapping[str, events.Began] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
@@ -77,10 +79,12 @@ class AcrossReport:
         bad += [f"{result.name}: {result.found}" for result in self.scenarios if result.ok is False]
         bad += [f"{name}: {facts.fault}" for name, facts in self.identities.items() if facts.fault]
         if bad:
-            again = f"verify-node --across {' '.join(place.name for place in self.places)}"
-            return NotVerified(f"{names} did not pass muster together", why="\n".join(bad), next_step=again)
+            return NotVerified(
+                f"{names} did not pass muster together", why="\n".join(bad), next_step=self.command
+            )
         if self.lost or any(result.ok is None for result in self.scenarios) or not self.scenarios:
-            name, why = self.lost or (names, "nothing was run")
+            unknown = [f"{result.name}: {result.found}" for result in self.scenarios if result.ok is None]
+            name, why = self.lost or (names, next(iter(unknown), "nothing was run"))
             return OtherSide(
                 f"{names} could not be verified together",
                 why=f"{name}: {why}",
@@ -92,6 +96,45 @@ class AcrossReport:
     def exit_code(self) -> ExitCode:
         """0 passed, 5 failed, 4 could not be judged."""
         return ExitCode.DONE if self.error is None else self.error.exit_code
+
+    @property
+    def outcome(self) -> Literal["passed", "failed", "not judged"]:
+        """How it went; "not judged" where nothing can be said of them."""
+        if self.error is None:
+            return "passed"
+        return "failed" if self.error.exit_code is ExitCode.VERIFICATION else "not judged"
+
+    @property
+    def command(self) -> str:
+        """What verifies them again."""
+        return f"verify-node --across {' '.join(place.name for place in self.places)}"
+
+    @property
+    def not_checked(self) -> tuple[str, ...]:
+        """What it says nothing about."""
+        return _NOT_CHECKED
+
+    @property
+    def time_line(self) -> tuple[tuple[str, events.RankTimes], ...]:
+        """Each rank of `assemble` with its node; empty where it was not run."""
+        per_node = max(1, self.ranks // max(1, len(self.places)))
+        return tuple(
+            (self.places[row.rank // per_node].name, row)
+            for result in self.scenarios
+            for row in result.line
+            if row.rank < per_node * len(self.places)
+        )
+
+    def again(self, scenario: str) -> str:
+        """What runs one scenario once more, and says more of it."""
+        return f"{self.command} --scenario {scenario} -v"
+
+    def fault(self, place: Place) -> str | None:
+        """What is wrong with one of the nodes by itself; None where nothing is."""
+        if self.lost and self.lost[0] == place.name:
+            return self.lost[1]
+        facts = self.identities.get(place.name)
+        return facts.fault if facts else "not reached"
 
     @property
     def verdict(self) -> str:
@@ -137,17 +180,18 @@ class AcrossReport:
                     "seconds": round(result.seconds, 3),
                     "expected": result.expected,
                     "found": result.found,
+                    "next": None if result.ok else self.again(result.name),
                 }
                 for result in self.scenarios
             ],
+            "time_line": [{"node": name, **row.model_dump()} for name, row in self.time_line],
             "not_checked": list(_NOT_CHECKED),
             "error": None if self.error is None else self.error.to_json(),
         }
 
     def _node(self, place: Place) -> dict[str, Any]:
         facts = self.identities.get(place.name)
-        lost = self.lost[1] if self.lost and self.lost[0] == place.name else None
-        fault = lost or (facts.fault if facts else "not reached")
+        fault = self.fault(place)
         return {
             "name": place.name,
             "ok": fault is None,
@@ -221,6 +265,7 @@ class _Run:
         self._run_id = secrets.token_hex(16)
         self._began = time.monotonic()
         self._identities: dict[str, events.IdentityFacts] = {}
+        self._probes: dict[str, events.Began] = {}
         self._paths: list[PathRow] = []
         self._results: list[Result] = []
         self._unmet = ""
@@ -254,6 +299,8 @@ class _Run:
         """Whose identity each node shows."""
         for worker in workers:
             self._identities[worker.place.name] = worker.identity()
+            if worker.probe:
+                self._probes[worker.place.name] = worker.probe
         bad = [name for name, facts in self._identities.items() if facts.fault]
         if bad:
             self._unmet = f"the identity of {', '.join(bad)} does not hold"
@@ -321,4 +368,5 @@ class _Run:
             (*self._results, *left),
             self.lost,
             time.monotonic() - self._began,
+            self._probes,
         )

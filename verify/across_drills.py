@@ -2,139 +2,55 @@
 
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-from verify.fleet import Fleet, Lost, Worker
+from verify import across_visits as visits
+from verify.across_stage import BEAT_S, Failed, Result, Stage, Unjudged, why
+from verify.fleet import Fleet
 
-_BEAT_S = 1.0
+__all__ = ["DRILLS", "NAMES", "Drill", "Result", "Stage", "play"]
+
 _QUICK_BEAT_S = 0.2
 _MISSING_S = 2.0
 _NOTICE_S = 2.0
-_END_S = 5.0
+_EARLY_ASKS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Drill:
-    """One scenario; a negative one passes when what it provokes failed as it must."""
+    """One scenario; a negative one passes when what it provokes failed as it must.
+
+    twin: the scenario of the other kind that shows that this one could have ended otherwise.
+    """
 
     name: str
     kind: str
+    twin: str
     expected: str
-    run: Callable[["Stage"], str]
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What came of one: `ok` is None where it could not be judged."""
-
-    name: str
-    kind: str
-    ok: bool | None
-    seconds: float
-    expected: str
-    found: str
-
-
-class Failed(Exception):
-    """It was judged, and it is not good."""
-
-
-class Stage:
-    """One replica over all nodes, and what the drills do with it."""
-
-    def __init__(self, fleet: Fleet) -> None:
-        self.fleet = fleet
-        self._leader: tuple[str, int] = ("", 0)
-
-    def open(self, *, deadline_s: float | None = None, beat_s: float = _BEAT_S) -> None:
-        """A new replica, with rank 0 listening."""
-        self.fleet.everyone("open", deadline_s=deadline_s or self.fleet.join_s, beat_s=beat_s)
-        lead = self.fleet.lead
-        self._leader = (lead.place.address, int(lead.ask("lead")["port"]))
-
-    def join(self, *, but: Sequence[int] = ()) -> dict[int, int]:
-        """Start every rank above 0 but those; rank to pid."""
-        pids: dict[int, int] = {}
-        for worker in self.fleet.workers:
-            ranks = [rank for rank in self.fleet.ranks_of(worker) if rank not in but]
-            worker.order("join", ranks=ranks, leader=self._leader)
-        for worker in self.fleet.workers:
-            said = worker.answer("join")
-            if said.get("fault"):
-                raise Lost(worker.place.name, str(said["fault"]))
-            pids |= {int(rank): pid for rank, pid in said["pids"].items()}
-        return pids
-
-    def watch(self, until: str, *, within_s: float, but: Sequence[int] = ()) -> dict[int, dict[str, Any]]:
-        """What every rank has told by then."""
-        answers = self.fleet.everyone("watch", until=until, within_s=within_s, but=list(but))
-        return {int(seen["rank"]): seen for said in answers for seen in said["ranks"]}
-
-    def seated(self, count: int) -> None:
-        """Wait until so many ranks sit."""
-        said = self.fleet.lead.ask("watch", until="seated", count=count, within_s=self.fleet.join_s)
-        if not said["held"]:
-            raise Failed(
-                f"{len(said['seated'])} of {count} ranks were seated within {self.fleet.join_s:.1f} s"
-            )
-
-    def assembled(self, *, beat_s: float = _BEAT_S) -> dict[int, int]:
-        """Every rank has got GO; rank to pid."""
-        self.open(beat_s=beat_s)
-        pids = self.join()
-        seen = self.watch("go", within_s=self.fleet.join_s + 1)
-        without = {rank: _why(one) for rank, one in seen.items() if not one["go"]}
-        if without:
-            first = min(without)
-            raise Failed(f"ranks {sorted(without)} got no GO; rank {first}: {without[first]}")
-        return pids
-
-    def end_well(self) -> None:
-        """All leave in good order, and the API is down."""
-        self.fleet.lead.ask("stop")
-        seen = self.watch("ended", within_s=_END_S)
-        bad = {rank: one["end"] for rank, one in seen.items() if one["status"] != 0}
-        if bad:
-            raise Failed(f"told to stop, not every rank ended well: {bad}")
-
-    def pretend(self, worker: Worker, rank: int, **words: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON values
-        """A process on that node that says what it is not."""
-        return worker.ask("pretend", rank=rank, leader=self._leader, within_s=5.0, **words)
-
-    def down_everywhere(
-        self, rank: int, causes: set[str], *, but: Sequence[int], within_s: float
-    ) -> dict[int, dict[str, Any]]:
-        """Every other rank has ended and was told whose fault it was."""
-        seen = self.watch("over", within_s=within_s, but=but)
-        for each, one in seen.items():
-            over = one["over"]
-            if each not in but and (over is None or over["rank"] != rank or over["cause"] not in causes):
-                raise Failed(f"rank {each} was not told of rank {rank}: {_why(one)}")
-        return seen
-
-    @property
-    def last(self) -> int:
-        """The last rank, on the last node."""
-        return self.fleet.ranks - 1
+    run: Callable[[Stage], str]
 
 
 def play(drill: Drill, fleet: Fleet) -> Result:
     """Run one, and end its replica whatever comes of it. Raises Lost when a node is gone."""
     began = time.monotonic()
-    stage, ok = Stage(fleet), True
+    stage = Stage(fleet)
+    ok: bool | None = True
     try:
         found = drill.run(stage)
     except Failed as failed:
         ok, found = False, str(failed)
+    except Unjudged as fault:
+        ok, found = None, f"could not be judged: {fault}"
+    except (TypeError, ValueError, AttributeError, LookupError) as odd:  # what nodes say may be anything
+        ok, found = (
+            None,
+            f"could not be judged: an answer of a node made no sense ({type(odd).__name__}: {odd})"[:500],
+        )
+    took = time.monotonic() - began
+    line = stage.times() if drill.run is _assemble else ()
     fleet.everyone("end")
-    return Result(drill.name, drill.kind, ok, time.monotonic() - began, drill.expected, found)
-
-
-def _why(one: dict[str, Any]) -> str:
-    over = one["over"]
-    return str(one["broken"] or (over["text"] if over else one["end"]))
+    return Result(drill.name, drill.kind, ok, took, drill.expected, found, line)
 
 
 # -- the scenarios -------------------------------------------------------------------------------------------------
@@ -159,7 +75,7 @@ def _missing(stage: Stage) -> str:
     seen = stage.watch("over", within_s=_MISSING_S + _NOTICE_S)
     over = seen[0]["over"]
     if seen[0]["go"] or over is None or over["missing"] != [missing]:
-        raise Failed(f"rank {missing} was never started, and the leader says: {_why(seen[0])}")
+        raise Failed(f"rank {missing} was never started, and the leader says: {why(seen[0])}")
     if not stage.fleet.lead.ask("ask")["refused"]:
         raise Failed("the API answers although the replica never assembled")
     took = time.monotonic() - began
@@ -174,7 +90,7 @@ def _killed(stage: Stage) -> str:
     seen = stage.down_everywhere(victim, {"lost"}, but=[victim], within_s=_NOTICE_S)
     took_ms = (time.monotonic() - began) * 1000
     if f"pid {pids[victim]}" not in seen[0]["over"]["text"]:
-        raise Failed(f"the leader names another process than pid {pids[victim]}: {_why(seen[0])}")
+        raise Failed(f"the leader names another process than pid {pids[victim]}: {why(seen[0])}")
     if not stage.fleet.lead.ask("ask")["refused"]:
         raise Failed("the API still answers")
     return (
@@ -200,66 +116,42 @@ def _killed_leader(stage: Stage) -> str:
     return f"rank 0 was killed: every other rank knew within {(time.monotonic() - began) * 1000:.0f} ms"
 
 
-def _refused(stage: Stage, said: dict[str, Any], values: Sequence[str], what: str) -> str:
-    """Refused with both values; afterwards the real rank still comes."""
-    over = said["over"]
-    if said["welcome"] or over is None or over["cause"] not in ("refused", "tls"):
-        raise Failed(f"{what} was not refused: {over['text'] if over else said['end']}")
-    unsaid = [value for value in values if value not in over["text"]]
-    if unsaid:
-        raise Failed(f"{what} was refused, but {unsaid} was not told: {over['text']}")
-    stage.join(but=[rank for rank in range(1, stage.fleet.ranks) if rank != stage.last])
-    seen = stage.watch("go", within_s=stage.fleet.join_s)
-    if not all(one["go"] for one in seen.values()):
-        raise Failed(f"afterwards the real rank did not join: {_why(seen[0])}")
-    stage.end_well()
-    return f"{what} was refused: {over['text']}; then all joined"
-
-
-def _waiting(stage: Stage) -> dict[int, int]:
-    """Everybody sits but the last rank."""
-    stage.open()
-    pids = stage.join(but=[stage.last])
-    stage.seated(len(pids))
-    return pids
-
-
 def _duplicate(stage: Stage) -> str:
-    pids = _waiting(stage)
+    pids = stage.waiting()
     if not pids:
-        return _refused(stage, stage.pretend(stage.fleet.workers[-1], stage.last + 1), (), "a rank too many")
+        return stage.refused(stage.pretend(stage.fleet.workers[-1], stage.last + 1), (), "a rank too many")
     rank = max(pids)
     said = stage.pretend(stage.fleet.of(rank), rank)
-    return _refused(stage, said, (f"pid {pids[rank]}", f"pid {said['pid']}"), f"a second rank {rank}")
+    return stage.refused(said, (f"pid {pids[rank]}", f"pid {said['pid']}"), f"a second rank {rank}")
 
 
 def _wrong_world(stage: Stage) -> str:
-    _waiting(stage)
+    stage.waiting()
     said = stage.pretend(stage.fleet.of(stage.last), stage.last, surplus=1)
     ranks = stage.fleet.ranks
     values = (f"{ranks} here", f"{ranks + 1} in the hello")
-    return _refused(stage, said, values, f"a rank of a world of {ranks + 1}")
+    return stage.refused(said, values, f"a rank of a world of {ranks + 1}")
 
 
 def _old_run(stage: Stage) -> str:
-    _waiting(stage)
+    stage.waiting()
     old = secrets.token_hex(16)
     said = stage.pretend(stage.fleet.of(stage.last), stage.last, run_id=old)
-    return _refused(stage, said, (old,), f"a rank of run {old[:8]}")
+    return stage.refused(said, (old,), f"a rank of run {old[:8]}")
 
 
 def _wrong_node(stage: Stage) -> str:
     """The first node's real identity claims a seat of the last node."""
-    _waiting(stage)
+    stage.waiting()
     thief, owner = stage.fleet.lead, stage.fleet.of(stage.last)
     said = stage.pretend(thief, stage.last)
     values = (owner.place.spiffe_id, thief.place.spiffe_id)
-    return _refused(stage, said, values, f"{thief.place.name} in a seat of {owner.place.name}")
+    return stage.refused(said, values, f"{thief.place.name} in a seat of {owner.place.name}")
 
 
 def _wrong_leader(stage: Stage) -> str:
     """The last node's real identity answers where rank 0 should be."""
-    stage.fleet.everyone("open", deadline_s=stage.fleet.join_s, beat_s=_BEAT_S)
+    stage.prepare(beat_s=BEAT_S)
     thief, victim = stage.fleet.workers[-1], stage.fleet.lead
     port = int(thief.ask("lead")["port"])
     leader = (thief.place.address, port)
@@ -284,27 +176,118 @@ def _shutdown(stage: Stage) -> str:
     return f"{stage.fleet.ranks} ranks said goodbye and ended with 0 in {time.monotonic() - began:.3f} s"
 
 
+def _late_leader(stage: Stage) -> str:
+    """The ranks of every node dial before rank 0 listens; when it does, all join at once."""
+    stage.prepare()
+    stage.reserve()
+    stage.join()
+    seen = stage.watch("retry", within_s=stage.fleet.join_s / 2)
+    gave_up = {rank: why(one) for rank, one in seen.items() if one["status"] is not None or one["over"]}
+    if gave_up:
+        raise Failed(f"ranks {sorted(gave_up)} did not wait for their leader: {gave_up[min(gave_up)]}")
+    early = [rank for rank, one in seen.items() if one["retry"]]
+    if len(early) < len(seen):
+        raise Failed(f"of {len(seen)} ranks {len(early)} tried again")
+    began = time.monotonic()
+    stage.lead()
+    stage.everybody()
+    took = time.monotonic() - began
+    stage.end_well()
+    return f"{len(early)} ranks waited; {took:.3f} s after the leader had come all had joined"
+
+
+def _gate(stage: Stage) -> str:
+    """The API refuses before GO and answers after it; no rank of any node but 0 ever listens."""
+    stage.waiting()
+    lead = stage.fleet.lead
+    for _ in range(_EARLY_ASKS):
+        answer = lead.ask("ask")
+        if not answer["refused"]:
+            raise Failed(f"the API answered before GO: status {answer['status']}")
+    _listeners(stage, 1, "before GO")
+    stage.join(but=[rank for rank in range(1, stage.fleet.ranks) if rank != stage.last])
+    stage.everybody()
+    answer = lead.ask("ask")
+    if answer["status"] != 200:
+        raise Failed(
+            f"the API does not answer after GO: {'refused' if answer['refused'] else answer['status']}"
+        )
+    _listeners(stage, 2, "after GO")
+    stage.end_well()
+    if not lead.ask("ask")["refused"]:
+        raise Failed("the API still answers after the replica has ended")
+    return (
+        f"the API refused {_EARLY_ASKS} times before GO and answered after it;"
+        f" of the ranks on {len(stage.fleet.workers)} nodes only rank 0 listened"
+    )
+
+
+def _listeners(stage: Stage, wanted: int, when: str) -> None:
+    """Rank 0 listens on so many ports, the rendezvous' among them, and nobody else on any."""
+    for worker in stage.fleet.workers:
+        for text, ports in stage.attempt(worker, "listeners")["ports"].items():
+            rank = int(text)
+            good = len(ports) == wanted and stage.leader[1] in ports if rank == 0 else not ports
+            if not good:
+                raise Failed(f"{when} rank {rank} of {worker.place.name} listens on {ports or 'no port'}")
+
+
 _NAMED = "is refused at once with both values, and the real rank still joins"
+_NO_SEAT = "no seat for it, a seat for the right identity; CA: the installed bundle"
+
+
+def _good(name: str, twin: str, expected: str, run: Callable[[Stage], str]) -> Drill:
+    return Drill(name, "positive", twin, expected, run)
+
+
+def _bad(name: str, twin: str, expected: str, run: Callable[[Stage], str]) -> Drill:
+    return Drill(name, "negative", twin, expected, run)
+
+
 DRILLS = (
-    Drill(
-        "assemble", "positive", "the ranks of all nodes join over mutual TLS, and rank 0 serves", _assemble
+    _good(
+        "assemble",
+        "missing-rank",
+        "the ranks of all nodes join over mutual TLS, and rank 0 serves",
+        _assemble,
     ),
-    Drill("clean-shutdown", "positive", "all say goodbye, end with 0, and nothing answers", _shutdown),
-    Drill("missing-rank", "negative", "fails by its deadline and names the rank", _missing),
-    Drill("killed-rank", "negative", "the ranks of every node fail and know whose fault it was", _killed),
-    Drill("frozen-rank", "negative", "the ranks of every node fail within a few heartbeats", _frozen),
-    Drill("killed-leader", "negative", "the ranks of every node notice and end", _killed_leader),
-    Drill("duplicate-rank", "negative", f"a second claimant of a seat {_NAMED}", _duplicate),
-    Drill("wrong-world", "negative", f"a rank of another world size {_NAMED}", _wrong_world),
-    Drill("old-run", "negative", f"a rank of another run {_NAMED}", _old_run),
-    Drill(
+    _good("late-leader", "killed-leader", "ranks that dial before rank 0 listens wait for it", _late_leader),
+    _good(
+        "gate", "missing-rank", "the API refuses before GO and answers after it; only rank 0 listens", _gate
+    ),
+    _good("clean-shutdown", "killed-rank", "all say goodbye, end with 0, and nothing answers", _shutdown),
+    _bad("missing-rank", "assemble", "fails by its deadline and names the rank", _missing),
+    _bad(
+        "killed-rank", "clean-shutdown", "the ranks of every node fail and know whose fault it was", _killed
+    ),
+    _bad("frozen-rank", "clean-shutdown", "the ranks of every node fail within a few heartbeats", _frozen),
+    _bad("killed-leader", "late-leader", "the ranks of every node notice and end", _killed_leader),
+    _bad("duplicate-rank", "assemble", f"a second claimant of a seat {_NAMED}", _duplicate),
+    _bad("wrong-world", "assemble", f"a rank of another world size {_NAMED}", _wrong_world),
+    _bad("old-run", "assemble", f"a rank of another run {_NAMED}", _old_run),
+    _bad(
+        "stranger",
+        "assemble",
+        "connections without an identity are neither counted nor in the way",
+        visits.stranger,
+    ),
+    _bad("wrong-identity-foreign-ca", "assemble", _NO_SEAT, visits.foreign_ca),
+    _bad("wrong-identity-cn-only", "assemble", _NO_SEAT, visits.cn_only),
+    _bad("wrong-identity-plain-tcp", "assemble", _NO_SEAT, visits.plain_tcp),
+    _bad(
         "wrong-identity-wrong-node",
-        "negative",
+        "assemble",
         f"another node's real identity in a seat {_NAMED}",
         _wrong_node,
     ),
-    Drill(
-        "wrong-identity-wrong-leader", "negative", "another node's real identity is no leader", _wrong_leader
+    _bad(
+        "wrong-identity-wrong-leader", "assemble", "another node's real identity is no leader", _wrong_leader
+    ),
+    _bad(
+        "port-taken",
+        "assemble",
+        "rank 0 says at once who holds the port; freed, it serves",
+        visits.port_taken,
     ),
 )
 NAMES = tuple(drill.name for drill in DRILLS)

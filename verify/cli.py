@@ -157,7 +157,7 @@ def verify(
         one = {"local": local, "config": config, "receipt": receipt, "emit_probe": emit_probe}
         more = {"server": server, "engine": engine, "gpus": gpus, "driver": driver}
         many.refuse_beside_across(**one, **more, disruptive=disruptive, spawn=spawn != "fork")
-        many.check_reports(report or [])
+        reports.check_files(report or [])
         code = many.across(
             names or [],
             ranks=ranks,

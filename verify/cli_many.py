@@ -1,7 +1,6 @@
 """verify-node for a replica's shape: several nodes together, and the commands that an engine would be started with."""
 
 import getpass
-import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -124,6 +123,7 @@ def across(
     from inventory.store import Store
     from verify import receipts
     from verify.across import check_shape, choose, run_across
+    from verify.across_report import write
     from verify.service import over_ssh
 
     wanted, named = choose(scenarios), names_of(names)
@@ -159,7 +159,7 @@ def across(
     _record(done, store, console)
     _show(done, console)
     for file in reports:
-        _write(done, file)
+        write(done, file)
     console.document(done.document())
     return done.exit_code
 
@@ -217,17 +217,6 @@ def refuse_beside_across(**others: object) -> None:
         )
 
 
-def check_reports(files: Sequence[Path]) -> None:
-    """Refuse a report in a form that a run across nodes has not; raises BadInput."""
-    for file in files:
-        if file.suffix != ".json":
-            raise BadInput(
-                f"the report cannot be written as {file.name}",
-                why="a run across nodes is written as .json",
-                next_step=f"--report {file.with_suffix('.json')}",
-            )
-
-
 def _record(done: "AcrossReport", store: "Store", console: Console) -> None:
     """Nodes in service keep their state, for which of them is at fault may not be known; their history tells."""
     from inventory.errors import MusterError
@@ -240,21 +229,6 @@ def _record(done: "AcrossReport", store: "Store", console: Console) -> None:
                 store.save(node, why=f"together with others: {done.verdict}"[:1000])
         except MusterError as error:
             console.warn(f"{place.name}: the result was not recorded: {error.what}: {error.why}")
-
-
-def _write(done: "AcrossReport", file: Path) -> None:
-    from inventory.console import SCHEMA
-    from inventory.files import write_whole
-
-    text = json.dumps({"schema": SCHEMA, **done.document()}, indent=2, ensure_ascii=False)
-    try:
-        write_whole(file, (text + "\n").encode(), mode=0o644)
-    except OSError as error:
-        raise BadInput(
-            f"the report {file} was not written",
-            why=error.strerror or str(error),
-            next_step="give another --report",
-        ) from error
 
 
 def _plan(console: Console, places: "Sequence[Place]", ranks: int, scenarios: Sequence[str]) -> None:

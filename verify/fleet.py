@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from inventory.errors import MusterError, OtherSide
@@ -42,11 +43,23 @@ class Lost(Exception):
         self.name, self.why = name, why
 
 
+class Said(dict[str, Any]):
+    """An answer of a node's, or an object within one; what it lacks is that node's fault. Reading it raises Lost."""
+
+    def __init__(self, name: str, values: Mapping[str, Any]) -> None:
+        super().__init__(values)
+        self._name = name
+
+    def __missing__(self, key: str) -> Any:  # noqa: ANN401 - JSON values
+        raise Lost(self._name, f"an answer of its probe lacks {key!r}")
+
+
 class Worker:
     """One node's probe, which takes orders."""
 
     def __init__(self, place: Place, where: Exec, settings: Mapping[str, Any], *, ends: float) -> None:
         self.place, self.index = place, -1
+        self.probe: events.Began | None = None
         self._ends = ends
         self._process: RemoteProcess | None = None
         try:
@@ -62,6 +75,7 @@ class Worker:
         began, facts = self._event(), self._event()
         if not isinstance(began, events.Began) or not isinstance(facts, events.IdentityFacts):
             raise Lost(self.place.name, "the probe did not say who it is")
+        self.probe = began
         return facts
 
     def order(self, do: str, **words: Any) -> None:  # noqa: ANN401 - JSON values
@@ -77,8 +91,8 @@ class Worker:
         """The answer to the last order; raises Lost."""
         line = self._line()
         try:
-            said = json.loads(line)
-        except ValueError:
+            said = json.loads(line, object_hook=partial(Said, self.place.name))
+        except (ValueError, RecursionError):
             said = None
         if isinstance(said, dict) and said.get("event") == "broken":
             raise Lost(self.place.name, f"the probe failed: {str(said.get('text'))[:300]}")

@@ -216,25 +216,32 @@ def rendered(reports: Sequence[NodeReport], form: str) -> bytes:
 
         return page(reports)
     if form == ".xml":
+        from verify.report_cases import suite
         from verify.report_junit import junit
 
-        return junit(reports)
+        return junit([suite(report) for report in reports])
     if form == ".tap":
+        from verify.report_cases import suite
         from verify.report_tap import tap
 
-        return tap(reports)
+        return tap([suite(report) for report in reports])
     text = json.dumps({"schema": SCHEMA, **document(reports)}, indent=2, ensure_ascii=False)
     return (text + "\n").encode("utf-8", "backslashreplace")
 
 
 def write(reports: Sequence[NodeReport], file: Path) -> None:
-    """Write the report to a file, in the form that its suffix asks for.
+    """Write the report to a file, in the form that its suffix asks for; raises BadInput."""
+    keep(rendered(reports, file.suffix), file)
+
+
+def keep(text: bytes, file: Path) -> None:
+    """Write a report's text to its file, whole or not at all.
 
     Raises:
         BadInput: the file cannot be written.
     """
     try:
-        write_whole(file, rendered(reports, file.suffix), mode=0o644)
+        write_whole(file, text, mode=0o644)
     except OSError as error:
         raise BadInput(
             f"the report {file} was not written",

@@ -34,6 +34,30 @@ class Case:
     details: tuple[tuple[str, str], ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """The cases of one run, and the facts that are the same for all of them.
+
+    host: the one machine that it is about; None where there are several.
+    facts: names and values, in order.
+    """
+
+    name: str
+    host: str | None
+    seconds: float
+    facts: tuple[tuple[str, str], ...]
+    cases: tuple[Case, ...]
+
+
+def suite(report: NodeReport) -> Suite:
+    """A single node's run."""
+    facts = [("run_id", report.run_id), ("ranks", str(report.ranks))]
+    if report.findings:
+        facts.append(("probe_sha256", report.findings.probe_sha256))
+    seconds = report.findings.seconds if report.findings else 0.0
+    return Suite(report.name, report.name, seconds, tuple(facts), cases(report))
+
+
 def cases(report: NodeReport) -> tuple[Case, ...]:
     """Every case of a node, its verdict first: a run that found nothing still has that one."""
     return (_verdict(report), *_scenarios(report), *_checks(report), *_not_checked(report))

@@ -1,55 +1,46 @@
-"""JUnit XML, as CI servers read it: one suite for each node."""
+"""JUnit XML, as CI servers read it: one suite for each node, or one for a run over several of them."""
 
 from collections.abc import Sequence
 from xml.etree import ElementTree as ET
 
 from inventory.console import printable
-from verify.report import NodeReport
-from verify.report_cases import Case, cases, counts
+from verify.report_cases import Case, Suite, counts
 
 _TAGS = {"failed": "failure", "error": "error"}
 
 
-def junit(reports: Sequence[NodeReport]) -> bytes:
+def junit(suites: Sequence[Suite]) -> bytes:
     """The whole document."""
-    suites = [(report, cases(report)) for report in reports]
-    told = counts([case for _, of in suites for case in of])
     root = ET.Element(
-        "testsuites",
-        name="verify-node",
-        tests=str(sum(told.values())),
-        failures=str(told["failed"]),
-        errors=str(told["error"]),
-        skipped=str(told["skipped"]),
-        time=_seconds(sum(report.findings.seconds for report, _ in suites if report.findings)),
+        "testsuites", {"name": "verify-node", **_counted([case for of in suites for case in of.cases])}
     )
-    for report, of in suites:
-        root.append(_suite(report, of))
+    root.set("time", _seconds(sum(of.seconds for of in suites)))
+    for of in suites:
+        root.append(_suite(of))
     ET.indent(root)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n'.encode()
 
 
-def _suite(report: NodeReport, of: Sequence[Case]) -> ET.Element:
-    told = counts(of)
-    suite = ET.Element(
-        "testsuite",
-        name=_text(report.name),
-        hostname=_text(report.name),
-        tests=str(len(of)),
-        failures=str(told["failed"]),
-        errors=str(told["error"]),
-        skipped=str(told["skipped"]),
-        time=_seconds(report.findings.seconds if report.findings else 0.0),
-    )
+def _suite(of: Suite) -> ET.Element:
+    host = {} if of.host is None else {"hostname": _text(of.host)}
+    suite = ET.Element("testsuite", {"name": _text(of.name), **host, **_counted(of.cases)})
+    suite.set("time", _seconds(of.seconds))
     properties = ET.SubElement(suite, "properties")
-    facts = {"run_id": report.run_id, "ranks": str(report.ranks)}
-    if report.findings:
-        facts["probe_sha256"] = report.findings.probe_sha256
-    for name, value in facts.items():
+    for name, value in of.facts:
         ET.SubElement(properties, "property", name=name, value=_text(value))
-    for case in of:
+    for case in of.cases:
         suite.append(_case(case))
     return suite
+
+
+def _counted(cases: Sequence[Case]) -> dict[str, str]:
+    told = counts(cases)
+    return {
+        "tests": str(len(cases)),
+        "failures": str(told["failed"]),
+        "errors": str(told["error"]),
+        "skipped": str(told["skipped"]),
+    }
 
 
 def _case(case: Case) -> ET.Element:

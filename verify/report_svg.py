@@ -1,11 +1,13 @@
 """The time line of every rank as one inline SVG: what it was doing when, told by pattern as well as by colour."""
 
+import html
 import math
 from collections.abc import Sequence
 
+from inventory.console import printable
 from verify.events import RankTimes
 
-_WIDTH, _LEFT, _RIGHT, _TOP = 900, 60, 40, 44
+_WIDTH, _LEFT, _RIGHT, _TOP, _NAME = 900, 60, 40, 44, 22
 _STEPS = (("start_ms", "joined_ms", "seek"), ("joined_ms", "go_ms", "seat"), ("go_ms", "end_ms", "work"))
 _NAMES = {"seek": "dials and shakes hands", "seat": "has a seat, waits for GO", "work": "has GO"}
 PATTERNS = """\
@@ -19,16 +21,19 @@ PATTERNS = """\
 </defs></svg>"""
 
 
-def time_line(ranks: Sequence[RankTimes]) -> str:
-    """The SVG, one row for each rank, rank 0 at the top; only numbers come in, so nothing needs to be escaped.
+def time_line(ranks: Sequence[RankTimes], *, nodes: Sequence[str] = ()) -> str:
+    """The SVG, one row for each rank, rank 0 at the top.
 
     Its fills are those of `PATTERNS`, which the page holds once.
+
+    `nodes` says of each rank where it runs; each node's ranks stand under its name.
     """
     last = max((at for rank in ranks for at in _times(rank)), default=0.0)
     scale = _nice(max(last, 0.1))
     row = 18 if len(ranks) <= 64 else 6
     every = 1 if row == 18 else 16
-    height = _TOP + row * len(ranks) + 8
+    begins = [at for at, node in enumerate(nodes) if at == 0 or node != nodes[at - 1]]
+    height = _TOP + row * len(ranks) + _NAME * len(begins) + 8
     unit = (_WIDTH - _LEFT - _RIGHT) / scale
     parts = [
         (
@@ -38,13 +43,18 @@ def time_line(ranks: Sequence[RankTimes]) -> str:
         *_legend(),
         *_axis(scale, unit, height),
     ]
+    y = _TOP
     for number, rank in enumerate(ranks):
-        y = _TOP + row * number
+        if number in begins:
+            name = html.escape(printable(nodes[number]))
+            parts.append(f'<text x="{_LEFT}" y="{y + _NAME - 5}" font-weight="600">{name}</text>')
+            y += _NAME
         if number % every == 0:
             parts.append(
                 f'<text x="{_LEFT - 6}" y="{y + row * 0.75:.1f}" text-anchor="end">{rank.rank}</text>'
             )
         parts += _row(rank, y + row * 0.1, row * 0.8, unit)
+        y += row
     return "\n".join([*parts, "</svg>"])
 
 

@@ -5,13 +5,12 @@ import re
 from collections.abc import Sequence
 
 from inventory.console import printable
-from verify.report import NodeReport
-from verify.report_cases import Case, cases
+from verify.report_cases import Case, Suite
 
 
-def tap(reports: Sequence[NodeReport]) -> bytes:
+def tap(suites: Sequence[Suite]) -> bytes:
     """The whole stream."""
-    of = [case for report in reports for case in cases(report)]
+    of = [case for suite in suites for case in suite.cases]
     lines = ["TAP version 14", f"1..{len(of)}"]
     for number, case in enumerate(of, start=1):
         lines += _case(number, case)

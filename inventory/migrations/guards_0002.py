@@ -100,6 +100,7 @@ STATEMENTS = (
                 RAISE EXCEPTION '% is %, and keeps its uuid', NEW.name, NEW.state
                     USING ERRCODE = 'insufficient_privilege';
             END IF;
+            IF NEW.ends IS NOT NULL THEN PERFORM {schema}.muster_moment(NEW.ends); END IF;
             IF NEW.state = OLD.state THEN RETURN NEW; END IF;
             former := OLD.state;
         END IF;

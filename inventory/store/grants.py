@@ -31,7 +31,7 @@ _RIGHTS = {
         "USAGE ON SEQUENCE {schema}.events_id_seq",
     ),
     HOLDER_ROLE: (
-        "UPDATE (state, version, reason) ON {schema}.nodes",
+        "UPDATE (state, version, reason, ends) ON {schema}.nodes",
         f"INSERT ({_EVENT}) ON {{schema}}.events",
         "INSERT (node, uuid, at, kind, until, text) ON {schema}.receipts",
         "INSERT (node, uuid, at, passed, document) ON {schema}.reports",

@@ -106,7 +106,8 @@ class Reading:
         if ends_by is not None:
             # to the second, as a certificate's end: so texts of one length are compared
             by = ends_by.astimezone(UTC).replace(microsecond=0).isoformat()
-            only = _newest(receipts.c.until) <= by
+            of_any = sa.select(nodes.c.name).where(nodes.c.ends <= by).alias()
+            only = sa.and_(nodes.c.name.in_(sa.select(of_any.c.name)), _newest(receipts.c.until) <= by)
         return map(rows.summary_of, self._pages(_summary_query(), states, names, only=only))
 
     def counts(self) -> dict[State, int]:

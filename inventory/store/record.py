@@ -125,11 +125,12 @@ class Store(Reading):
         try:
             with self._database.begin() as connection:
                 self._leases.check(connection, node.name)
-                connection.execute(nodes.insert().values(**rows.row_of(added)))
+                receipt = self._told(added, None)
+                connection.execute(nodes.insert().values(**rows.row_of(added), ends=receipt.get("until")))
                 self._hold_marks(connection, added)
                 self._hold_addresses(connection, added)
                 self._event(connection, added, before=None, why=why)
-                return self._with_receipt(connection, added, None)
+                return self._with_receipt(connection, added, receipt)
         except IntegrityError:
             raise Refused(
                 f"{node.name} was not put on record",
@@ -173,6 +174,8 @@ class Store(Reading):
         saved = replace(node, version=node.version + 1)
         # Only what differs, for a login may write no more than is its role's.
         values = {key: value for key, value in rows.row_of(saved).items() if value != found[key]}
+        receipt = self._told(saved, found)
+        values |= {"ends": receipt.get("until")} if receipt else {}
         own = nodes.c.name == node.name, nodes.c.version == node.version
         if found["version"] != node.version or (
             connection.execute(nodes.update().where(*own).values(**values)).rowcount != 1
@@ -187,7 +190,7 @@ class Store(Reading):
             self._hold_addresses(connection, saved)
         if why is not None:
             self._event(connection, saved, before=before, why=why)
-        return self._with_receipt(connection, saved, found)
+        return self._with_receipt(connection, saved, receipt)
 
     def may_keep_receipts(self) -> bool:
         """Whether this login may write receipts: in a record that is shared by grants only the holder's may."""
@@ -272,14 +275,17 @@ class Store(Reading):
         for mark in sorted(wanted - held):
             connection.execute(marks.insert().values(node=node.name, mark=mark))
 
-    def _with_receipt(self, connection: sa.Connection, node: Node, found: sa.RowMapping | None) -> Node:
-        """The saved node as a reader finds it; a receipt that the record has not is kept first."""
+    def _told(self, node: Node, found: sa.RowMapping | None) -> dict[str, Any]:
+        """The row of a receipt that the record has not yet; empty where it has it, or there is none."""
         known = found["receipt"] if found is not None and found["uuid"] == node.uuid else None
-        if node.receipt is not None and node.receipt != known:
-            at = self._clock()
-            connection.execute(
-                receipts.insert().values(node=node.name, uuid=node.uuid, **told(node.receipt, at))
-            )
+        if node.receipt is None or node.receipt == known:
+            return {}
+        return told(node.receipt, self._clock())
+
+    def _with_receipt(self, connection: sa.Connection, node: Node, receipt: dict[str, Any]) -> Node:
+        """The saved node as a reader finds it; a new receipt is kept first."""
+        if receipt:
+            connection.execute(receipts.insert().values(node=node.name, uuid=node.uuid, **receipt))
         row = connection.execute(node_query().where(nodes.c.name == node.name)).mappings().one()
         return rows.node_of(row)
 

@@ -22,8 +22,12 @@ nodes = sa.Table(
     sa.Column("version", sa.Integer, nullable=False),
     sa.Column("uuid", sa.String(36), unique=True),
     sa.Column("reason", sa.Text),
+    sa.Column(
+        "ends", sa.String(32)
+    ),  # `until` of the last receipt, of whichever machine: finds whom to look at
     sa.Column("facts", _Json, nullable=False),
     sa.Index("ix_nodes_state", "state", "name"),
+    sa.Index("ix_nodes_ends", "ends", "name"),
 )
 # role, db_user and recorded_at are the database's own word, where it has roles; nobody else can write them.
 events = sa.Table(

@@ -39,7 +39,7 @@ _RANKS = 8
 _NOWHERE = "192.0.2.1"
 _MACHINE = "ab" * 16
 _TABLES: dict[str, Sequence[str]] = {
-    "nodes": (*rows.COLUMNS, "facts"),
+    "nodes": (*rows.COLUMNS, "ends", "facts"),
     "events": ("node", "at", "actor", "host", "before", "after", "why"),
     "receipts": ("node", "uuid", "at", "kind", "until", "text"),
     "reports": ("node", "uuid", "at", "passed", "document"),
@@ -160,7 +160,11 @@ class _Model:
             (f'"{KEY.base64}"', f'"{host_key(number).base64}"'),
         ):
             facts = facts.replace(told, own)
-        yield name_of(number), str(state), len(_ROAD), self._uuid(number), None, facts
+        ends = self._until(state)
+        yield name_of(number), str(state), len(_ROAD), self._uuid(number), None, ends, facts
+
+    def _until(self, state: State) -> str:
+        return (self._now + (SOON if state is RARE_STATE else LATE)).isoformat()
 
     def events(self, number: int, state: State) -> Iterator[Row]:
         at = self._now.isoformat()
@@ -169,14 +173,14 @@ class _Model:
             yield name_of(number), at, "somebody", "host", old, str(after), f"it became {after}"
 
     def receipts(self, number: int, state: State) -> Iterator[Row]:
-        until, at = self._now + (SOON if state is RARE_STATE else LATE), self._now.isoformat()
+        until, at = self._until(state), self._now.isoformat()
         for kind in ("onboarded", "verified"):
             yield (
                 name_of(number),
                 self._uuid(number),
                 at,
                 kind,
-                until.isoformat(),
+                until,
                 self._receipt[state is RARE_STATE],
             )
 

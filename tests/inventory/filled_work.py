@@ -72,6 +72,11 @@ def by_expiry(filled: Filled) -> None:
     _count(filled, expiring="14d")
 
 
+def by_expiry_and_state(filled: Filled) -> None:
+    """The same, of the states that nearly all and those very nodes are in."""
+    _count(filled, expiring="14d", states=[State.IN_SERVICE, RARE_STATE])
+
+
 def first_page(filled: Filled) -> None:
     """The beginning of the whole list, as in `node-inventory list | head`."""
     list(itertools.islice(filled.store.summaries(), RARE))
@@ -136,6 +141,8 @@ SAME: dict[str, Work] = {
     f"list {_LISTED} by name": listing,
     f"list --state, {RARE} in it": by_state,
     f"list --state, all but one, {RARE} in them": by_states,
+    f"list --expiring, {RARE} of them": by_expiry,
+    f"list --expiring --state, {RARE} of them": by_expiry_and_state,
     f"list --next security, {RARE} of them": by_turn,
     "list, its first page": first_page,
     "list --state, first page of most": first_page_of_state,

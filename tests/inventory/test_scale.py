@@ -19,7 +19,7 @@ from inventory.store import Store
 from inventory.store.database import Database, place_of
 from inventory.store.scratch import scratch_record
 from tests.inventory.filled import RARE, fill
-from tests.inventory.filled_work import SAME, Filled, by_expiry, opened
+from tests.inventory.filled_work import SAME, Filled, opened
 from tests.require import need
 
 FEW, MANY = 1_000, 8_000
@@ -118,13 +118,6 @@ def test_a_whole_list_costs_as_much_a_node_in_a_state_or_in_any(both: tuple[Fill
         few, many = costs(both, lambda filled, states=states: list(filled.store.summaries(states=states)))  # type: ignore[misc]
 
         assert many / MANY <= 1.5 * few / FEW, (states, few, many)
-
-
-def test_what_ends_soon_is_found_without_reading_all_nodes_whole(both: tuple[Filled, Filled]) -> None:
-    _, listed = costs(both, lambda filled: list(filled.store.summaries()))
-    _, found = costs(both, by_expiry)
-
-    assert found < 0.75 * listed, (found, listed)
 
 
 def test_states_and_an_end_choose_together_over_many_pages(both: tuple[Filled, Filled]) -> None:

@@ -86,6 +86,21 @@ class SeatsAnyone(Leader):
         super()._greet(guest, frame)
 
 
+class BelievesTheHello(Leader):
+    """Takes whoever comes for the node that its hello names."""
+
+    def __init__(
+        self, loop: Loop, listener: socket.socket, context: ssl.SSLContext, *others: Any, **named: Any
+    ) -> None:
+        context.verify_mode = ssl.CERT_NONE
+        super().__init__(loop, listener, context, *others, **named)
+
+    def _greet(self, guest: Any, frame: Frame) -> None:
+        seat = self._plan.seats[wire.read_hello(frame.body).rank]
+        guest.certificate = {"subjectAltName": (("URI", seat.spiffe_id),)}
+        super()._greet(guest, frame)
+
+
 class OneAtATime(Leader):
     """Waits for one connection's first byte before it takes the next."""
 
@@ -235,6 +250,7 @@ BROKEN = {
     "gives-up-early": Parts(leader=GivesUpEarly),
     "blames-another": Parts(leader=BlamesAnother),
     "seats-anyone": Parts(leader=SeatsAnyone),
+    "believes-the-hello": Parts(leader=BelievesTheHello),
     "one-at-a-time": Parts(leader=OneAtATime),
     "also-listens": Parts(member=AlsoListens),
     "third-never-starts": Parts(member=third_never_starts),

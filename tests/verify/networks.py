@@ -28,6 +28,19 @@ class Wire:
     def cut(self) -> None:
         self.set(1, "link", "set", "ib0", "down")
 
+    def lose(self) -> None:
+        """Frames between the two go to a device that is not there: nobody answers, and nobody says so."""
+        for end, other in enumerate(reversed(ADDRESSES)):
+            nowhere = ("lladdr", "02:00:00:00:00:01", "dev", "ib0", "nud", "permanent")
+            self.set(end, "neighbour", "replace", other, *nowhere)
+
+    def bridge(self, end: int, address: str) -> None:
+        """A network of containers beside the wire, as docker0 is one, with that address."""
+        self.set(end, "link", "add", "docker0", "type", "veth", "peer", "name", "inside")
+        self.set(end, "address", "add", address, "dev", "docker0")
+        for name in ("docker0", "inside"):
+            self.set(end, "link", "set", name, "up")
+
     def swallow(self) -> None:
         """What the second one sends to the first one is dropped without a word."""
         self.set(1, "route", "add", "blackhole", f"{ADDRESSES[0]}/32")

@@ -31,10 +31,13 @@ class Broken:
 
 
 class _Unpacked(LocalProcess):
-    """The probe is imported from the source tree here: of what is sent only the settings count."""
+    """The probe is imported from the source tree here: of what is sent first only the settings count."""
+
+    _begun = False
 
     def send(self, data: bytes, *, timeout_s: float = 60.0) -> None:
-        artefact = 4 + int.from_bytes(data[:4], "big")
+        artefact = 0 if self._begun else 4 + int.from_bytes(data[:4], "big")
+        self._begun = True
         super().send(data[artefact:], timeout_s=timeout_s)
 
 

@@ -12,14 +12,15 @@ import pytest
 
 from inventory.errors import BadInput, ExitCode
 from verify.across import AcrossReport, Reach, check_shape, choose, run_across
-from verify.across_drills import NAMES
+from verify.across_drills import DRILLS, NAMES
 from verify.fleet import Place
 from verify.local import LocalExec, LocalProcess
 from verify.probe.tls import Identity
 from verify.runner import Exec
+from verify.scenarios import NAMES as ONE_NODE
 
 from .identities import Authority, identity
-from .probing import left_of
+from .probing import ROOT, left_of
 from .test_artefact import oldest_python
 
 ONE, TWO, THREE = "gpu-01", "gpu-02", "gpu-03"
@@ -99,6 +100,16 @@ def test_two_nodes_pass_every_scenario_with_one_command_each(identities: dict[st
     assert "named rank 3" in found["missing-rank"][1]
     assert f"{ONE} in a seat of {TWO} was refused" in found["wrong-identity-wrong-node"][1]
     assert spiffe_id(TWO) in found["wrong-identity-wrong-leader"][1]
+    # a rank dials from its node's address on the network, not from whichever the kernel would take
+    assert f" at {HOSTS[TWO]}:" in found["duplicate-rank"][1]
+    assert "a foreign identity with the node's own SPIFFE id" in found["stranger"][1]
+    assert "not tried" not in found["stranger"][1]
+    for what in ("foreign-ca", "cn-only", "plain-tcp"):
+        assert found[f"wrong-identity-{what}"][1].startswith("CA: the installed bundle: ")
+    assert found["port-taken"][1].startswith(f"rank 0 does not listen on {HOSTS[ONE]}: ")
+    assert [(name, row.rank) for name, row in report.time_line] == [(ONE, 0), (ONE, 1), (TWO, 2), (TWO, 3)]
+    for _, row in report.time_line:
+        assert None not in (row.start_ms, row.joined_ms, row.go_ms, row.end_ms)
     assert [(row.source, row.target, row.ok) for row in report.paths] == [(ONE, TWO, True)]
     assert not [left for where in wheres for left in left_of(where.processes[0].pid)]
 
@@ -146,6 +157,32 @@ def test_a_node_that_cannot_run_the_probe_leaves_nothing_judged(identities: dict
     assert report.lost[0] == TWO
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ('s/"ranks"/"rnaks"/g', f"{TWO}: an answer of its probe lacks 'ranks'"),
+        ('s/"rank":/"rnak":/g', f"{TWO}: an answer of its probe lacks 'rank'"),
+        ('s/"go": *[a-z]*/"go":[/g', f"{TWO}: no answer to 'watch'"),
+        ('s/"ranks": *[[]/"ranks":null,"x":[/g', f"{TWO}: it told times that are none"),
+        ('s/"port": *[0-9]*/"port":"x"/g', "an answer of a node made no sense (ValueError"),
+    ],
+)
+def test_a_node_that_answers_nonsense_is_not_judged_and_no_bug_of_ours(
+    identities: dict[str, Identity], change: str, words: str
+) -> None:
+    class Lying(Within):
+        def start(self, command: str) -> LocalProcess:
+            piped = f"{{ {command}; }} | sed -u {shlex.quote(change)}"
+            return super().start(f"exec sh -c {shlex.quote(piped)}")
+
+    report = run([place(ONE, identities[ONE]), place(TWO, identities[TWO])], [Within(), Lying()], "assemble")
+
+    told = f"{': '.join(report.lost or ())} {verdicts(report)}"
+    assert report.exit_code is ExitCode.OTHER_SIDE, told
+    assert words in told
+    assert verdicts(report)["assemble"][0] is None
+
+
 def test_a_node_whose_probe_dies_mid_run_is_named_and_no_pass(identities: dict[str, Identity]) -> None:
     wheres = [Within(), Within()]
     places = [place(ONE, identities[ONE]), place(TWO, identities[TWO])]
@@ -176,6 +213,21 @@ def test_what_cannot_be_placed_is_refused(nodes: int, ranks: int, why: str) -> N
         check_shape(nodes, ranks)
 
     assert why in refused.value.why
+
+
+def test_each_scenario_has_a_twin_of_the_other_kind_and_one_node_has_them_all_but_one() -> None:
+    kinds = {drill.name: drill.kind for drill in DRILLS}
+
+    assert all({drill.kind, kinds[drill.twin]} == {"positive", "negative"} for drill in DRILLS)
+    assert set(NAMES) - set(ONE_NODE) == {"wrong-identity-wrong-leader"}
+    # a throw-away CA's leader and its other ranks must be of one node, for its key leaves no node
+    assert set(ONE_NODE) - set(NAMES) == {"wrong-identity-expired", "wrong-identity-revoked"}
+
+
+def test_every_scenario_is_documented() -> None:
+    text = (ROOT / "docs" / "across.md").read_text().replace(", -", ", wrong-identity-")
+
+    assert [name for name in (*NAMES, "wrong-identity-expired") if name not in text] == []
 
 
 def test_a_wrong_scenario_gets_a_suggestion() -> None:

@@ -2,6 +2,8 @@
 
 import json
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -84,25 +86,13 @@ def test_a_network_that_swallows_packets_is_told_and_no_drill_waits_for_it(
 
 
 def test_a_link_that_is_cut_under_a_replica_ends_it_on_both_sides(identities: dict[str, Identity]) -> None:
-    with wire() as between:
-        ends = time.monotonic() + 60
-        there = places(identities)
-        workers = [
-            Worker(each, where, settings(there, each), ends=ends)
-            for each, where in zip(there, wheres(between), strict=True)
-        ]
-        try:
-            for worker in workers:
-                assert worker.identity().fault is None
-            stage = Stage(Fleet(workers, 4))
-            stage.assembled(beat_s=0.2)
-            between.cut()
-            began = time.monotonic()
-            seen = stage.watch("over", within_s=10)
-            took = time.monotonic() - began
-        finally:
-            for worker in workers:
-                worker.leave()
+    with wire() as between, together(identities, between) as fleet:
+        stage = Stage(fleet)
+        stage.assembled(beat_s=0.2)
+        between.cut()
+        began = time.monotonic()
+        seen = stage.watch("over", within_s=10)
+        took = time.monotonic() - began
 
     causes = {rank: one["over"] and one["over"]["cause"] for rank, one in seen.items()}
     assert causes[0] == "frozen"
@@ -130,6 +120,69 @@ def test_a_link_that_is_cut_between_two_scenarios_fails_the_next(identities: dic
     assert found["clean-shutdown"][0] is False
     assert "got no GO" in found["clean-shutdown"][1]
     assert report.exit_code is ExitCode.VERIFICATION
+
+
+def test_a_rank_that_nobody_answers_names_both_addresses(identities: dict[str, Identity]) -> None:
+    with wire() as between, together(identities, between) as fleet:
+        stage = Stage(fleet)
+        stage.open(deadline_s=2.4)
+        between.lose()
+        stage.join()
+        seen = stage.watch("over", within_s=10)
+
+    text = seen[2]["over"]["text"]
+    assert f"{ADDRESSES[0]}:{stage.leader[1]} from {ADDRESSES[1]} did not answer within 2.0 s" in text
+
+
+def test_a_rank_dials_from_no_other_address_than_its_nodes_own(identities: dict[str, Identity]) -> None:
+    with wire() as between:
+        between.set(1, "address", "add", "10.251.7.77/24", "dev", "ib0")
+        between.set(1, "route", "replace", "10.251.7.0/24", "dev", "ib0", "src", "10.251.7.77")
+        report = run(places(identities), wheres(between), "duplicate-rank")
+
+    assert f" at {ADDRESSES[1]}:" in report.scenarios[0].found
+    assert "10.251.7.77" not in report.scenarios[0].found
+
+
+def test_networks_of_containers_with_one_subnet_on_both_nodes_are_in_nobodys_way(
+    identities: dict[str, Identity],
+) -> None:
+    with wire() as between:
+        for end in (0, 1):
+            between.bridge(end, "172.17.0.1/16")
+        report = run(places(identities), wheres(between), "assemble", "killed-leader", "stranger")
+
+    assert report.error is None, report.error
+    assert [row.fabric for row in report.paths] == ["ib"]
+
+
+def test_a_network_of_containers_that_has_the_fabrics_subnet_is_told(identities: dict[str, Identity]) -> None:
+    with wire() as between:
+        between.bridge(1, "10.251.7.254/24")
+        # its route goes before the wire's
+        between.set(1, "route", "delete", "10.251.7.0/24", "dev", "ib0")
+        report = run(places(identities), wheres(between), "assemble")
+
+    assert report.exit_code is ExitCode.VERIFICATION
+    assert [row.reached for row in report.paths] == [False]
+    assert verdicts(report)["assemble"] == (None, f"not run: {ONE} does not reach {TWO} over ib")
+
+
+@contextmanager
+def together(identities: dict[str, Identity], between: Wire) -> Iterator[Fleet]:
+    """Both nodes' probes, four ranks."""
+    ends, there = time.monotonic() + 60, places(identities)
+    workers = [
+        Worker(each, where, settings(there, each), ends=ends)
+        for each, where in zip(there, wheres(between), strict=True)
+    ]
+    try:
+        for worker in workers:
+            assert worker.identity().fault is None
+        yield Fleet(workers, 4)
+    finally:
+        for worker in workers:
+            worker.leave()
 
 
 def settings(there: list[Place], each: Place) -> dict[str, object]:

@@ -14,10 +14,12 @@ from inventory.model import Address, Fabric, Node, State
 from inventory.store import Store
 from inventory.ticket import Receipt, sign_receipt
 from tests.sshd import ADDRESS, Sshd, sshd
+from verify.across_drills import NAMES as SCENARIOS
 from verify.cli import app
 
 from .identities import Authority, identity, leaf_of, root_fingerprint
 from .test_cli import Done, verify_node
+from .test_reports import read_tap, strange, xml
 
 NAMES = ("gpu-01", "gpu-02")
 
@@ -97,13 +99,30 @@ def receipt_of(name: str, uuid: str, server: Sshd, lab: Authority, install: Path
 
 def test_two_nodes_pass_together_over_one_connection_and_one_command_each(site: Site) -> None:
     report = site.folder / "report.json"
+    others = [site.folder / f"report{form}" for form in (".html", ".xml", ".tap")]
     before = [site.said(index, "Accepted publickey") for index in (0, 1)]
-    done = site.across("--json", "--report", report)
+    done = site.across(
+        "--json", "--report", report, *(word for file in others for word in ("--report", file))
+    )
 
     assert done.status == 0, done.err
     assert done.document == json.loads(report.read_text())
     assert {each["ok"] for each in done.document["scenarios"]} == {True}
-    assert "wrong-identity-wrong-node" in {each["name"] for each in done.document["scenarios"]}
+    assert [(each["node"], each["rank"]) for each in done.document["time_line"]] == [
+        ("gpu-01", 0),
+        ("gpu-01", 1),
+        ("gpu-02", 2),
+        ("gpu-02", 3),
+    ]
+    page, cases, lines = (file.read_text() for file in others)
+    assert "<title>verify-node: 2 nodes together passed</title>" in page
+    assert page.count("<g><title>rank ") == 4
+    assert strange(xml(cases)) == []
+    assert {ok for ok, _, _ in read_tap(lines)} == {True}
+    for scenario in SCENARIOS:
+        assert f'name="{scenario}"' in cases
+        assert f"together: scenario: {scenario}" in lines
+    assert tuple(each["name"] for each in done.document["scenarios"]) == SCENARIOS
     assert [each["address"] for each in done.document["nodes"]] == ["127.0.0.21", "127.0.0.22"]
     assert [(each["name"], each["mtu"], each["ok"]) for each in done.document["fabrics"]] == [
         ("ib", 9000, True),
@@ -145,9 +164,12 @@ def test_a_node_of_which_an_address_is_not_its_own_fails_with_the_network_named(
     ("words", "text"),
     [
         (("--ranks", "3"), "3 ranks cannot be placed on 2 nodes"),
-        (("--scenario", "gate"), "there is no scenario 'gate' across nodes"),
+        (
+            ("--scenario", "wrong-identity-expired"),
+            "there is no scenario 'wrong-identity-expired' across nodes",
+        ),
         (("--local",), "nothing was verified across nodes: --local cannot be given with --across"),
-        (("--report", "a.xml"), "written as .json"),
+        (("--report", "a.pdf"), "must be one of .json, .xml, .tap, .html"),
         (("--spawn", "exec", "--emit-probe", "f"), "--emit-probe, --spawn cannot be given with --across"),
         ((), "which key logs in is not known"),
     ],

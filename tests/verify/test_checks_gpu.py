@@ -4,7 +4,10 @@ import time
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from verify.probe.pcicheck import redirects
 from verify.probe.tls import Identity
 from verify.probe.verdicts import FAILED, NOT_JUDGED
 
@@ -96,3 +99,59 @@ def test_the_diagnosis_is_judged_by_its_rows_and_its_exit_status(
     host.tool("dcgmi", script)
 
     assert host.look(good, disruptive=True).verdict("dcgm-diagnosis") == verdict
+
+
+# -- from GPU to GPU -------------------------------------------------------------------------------------------------
+
+
+def bridge(*capabilities: tuple[int, int], length: int = 4096) -> bytes:
+    """A configuration space with those extended capabilities: its number, and what stands 6 bytes behind its start."""
+    config = bytearray(4096)
+    for number, (kind, control) in enumerate(capabilities):
+        at, after = 0x100 + 0x20 * number, 0x120 + 0x20 * number
+        head = kind | 1 << 16 | (after if number < len(capabilities) - 1 else 0) << 20
+        config[at : at + 8] = head.to_bytes(4, "little") + b"\0\0" + control.to_bytes(2, "little")
+    return bytes(config[:length])
+
+
+ADVANCED_ERRORS, ACS = 0x0001, 0x000D
+VALIDATES, REDIRECTS = 0x01, 0x1D
+
+
+@pytest.mark.parametrize(
+    ("config", "mode", "verdict", "found"),
+    [
+        (bridge((ADVANCED_ERRORS, 0xFF), (ACS, 0)), None, "pass", "no bridge redirects"),
+        (bridge((ACS, VALIDATES)), "identity", "pass", "no bridge redirects"),
+        (bridge(length=256), None, "pass", "no bridge redirects"),
+        (bridge((ADVANCED_ERRORS, 0), (ACS, REDIRECTS)), None, "warning", "up to the root at 0000:40:01.0"),
+        (bridge((ACS, 0)), "DMA-FQ", "warning", "translates 0000:00:00.0 (DMA-FQ), 0000:01:00.0 (DMA-FQ)"),
+        (bridge((ACS, REDIRECTS), length=64), None, "unknown", "only root may read the settings of 0000:40"),
+        (None, None, "unknown", "in a VM its host decides"),
+    ],
+)
+def test_what_stands_between_two_gpus_is_told(
+    host: Host, good: Identity, config: bytes | None, mode: str | None, verdict: str, found: str
+) -> None:
+    host.gpus(2)
+    if mode:
+        for number in (0, 1):
+            host.file(f"/sys/bus/pci/devices/0000:{number:02x}:00.0/iommu_group/type", f"{mode}\n")
+    if config is not None:
+        host.file("/sys/bus/pci/devices/0000:40:01.0/class", "0x060400\n")
+        (host.root / "sys/bus/pci/devices/0000:40:01.0/config").write_bytes(config)
+    seen = host.look(good)
+
+    assert (seen.verdict("gpu-peer-access"), seen.status == NOT_JUDGED) == (verdict, False)
+    assert found in seen.found("gpu-peer-access")
+
+
+def test_one_gpu_has_no_peer(host: Host, good: Identity) -> None:
+    host.gpus(1)
+
+    assert "gpu-peer-access" not in host.look(good).checks
+
+
+@given(st.binary(max_size=600))
+def test_whatever_a_bridge_holds_is_read_to_an_end(config: bytes) -> None:
+    assert redirects(bytes(0x100) + config) in (True, False)

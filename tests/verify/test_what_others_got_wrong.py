@@ -9,13 +9,17 @@ from typing import Any
 
 import pytest
 
-from tests.require import need
+from tests.require import need, need_root
 from verify.probe import wire
+from verify.probe.drills import Finding, Stage
+from verify.probe.drills_lost import in_time
 from verify.probe.leader import Leader
 from verify.probe.loop import Loop
 from verify.probe.member import Address, Member
 from verify.probe.naming import NameFault, UnknownName, addresses, host_check
-from verify.probe.tls import Contexts, Identity
+from verify.probe.rank import Parts
+from verify.probe.seats import Seat
+from verify.probe.tls import Contexts, Identity, load
 from verify.probe.wire import Cause
 
 from .probing import probe
@@ -52,6 +56,20 @@ SHOWN_BY = {
     "pytorch#88000": (HERE, "test_the_one_deadline_holds_in_every_phase"),
     "ray#23611": (HERE, "test_each_way_not_to_be_reached_has_its_own_words"),
     "capbk#158": ("test_scenarios", "test_an_identity_that_does_not_hold_fails_every_scenario_and_says_why"),
+    "vllm#7815": ("test_across_networks", "test_a_rank_dials_from_no_other_address_than_its_nodes_own"),
+    "ompi#6377": (
+        "test_across_networks",
+        "test_networks_of_containers_with_one_subnet_on_both_nodes_are_in_nobodys_way",
+    ),
+    "gpustack#2125": ("test_across_networks", "test_a_rank_that_nobody_answers_names_both_addresses"),
+    "nccl#290": (HERE, "test_a_small_dev_shm_is_told_from_a_real_mount"),
+    "nccl#2079": ("test_checks_gpu", "test_what_stands_between_two_gpus_is_told"),
+    "nccl#1957": (
+        "test_across_networks",
+        "test_a_smaller_mtu_at_one_end_is_told_although_the_ranks_meet",
+    ),
+    "sglang#31229": ("test_checks_gpu", "test_a_wedged_nvidia_smi_cannot_be_judged_and_holds_nobody"),
+    "lws#820": (HERE, "test_what_is_always_late_is_tried_three_times_and_then_fails_with_what_was_found"),
     "goss#131": (HERE, "test_a_run_of_nothing_is_no_pass"),
     "nvsentinel#1370": ("test_artefact", "test_what_the_login_shell_inherited_does_not_reach_the_probe"),
     "silent listener": (
@@ -335,3 +353,45 @@ def test_a_run_of_nothing_is_no_pass(good: Identity) -> None:
     asked: Order = order(good, "assemble")
     with pytest.raises(Exception, match=r"contradicts|asked were"):
         run_probe(LocalExec(), Order(**{**{f: getattr(asked, f) for f in asked.__slots__}, "scenarios": ()}))
+
+
+def test_a_small_dev_shm_is_told_from_a_real_mount() -> None:
+    need_root()
+    code = (
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
+        "from verify.probe.machine import Machine\n"
+        "from verify.probe.machinecheck import checks\n"
+        "(told,) = [each for each in checks({}, {}, Machine(), skew_s=None) if each['name'] == 'shared-memory']\n"
+        "print(told['verdict'], told['found'], told['next'], sep='|')"
+    )
+    told = {}
+    for size in ("16m", "2g"):
+        mount = f'mount -t tmpfs -o size={size} tmpfs /dev/shm && exec "$@"'
+        done = subprocess.run(
+            ["unshare", "--mount", "sh", "-c", mount, "sh", sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        told[size] = done.stdout.strip()
+
+    assert told["16m"].startswith("warning|16 MiB|mount -o remount,size=")
+    assert told["2g"] == "pass|2048 MiB|None"
+
+
+def test_what_is_always_late_is_tried_three_times_and_then_fails_with_what_was_found(good: Identity) -> None:
+    tries: list[int] = []
+
+    def late(_stage: Stage) -> tuple[Finding, float]:
+        tries.append(len(tries))
+        return Finding(ok=True, found=f"noticed in try {len(tries)}"), 0.25
+
+    loop = Loop()
+    seats = (Seat("gpu-01", "spiffe://lab.example/node/gpu-01"),) * 2
+    stage = Stage(loop, load(good), seats=seats, run_id=bytes(16), ends=loop.now() + 60, parts=Parts())
+    found = in_time(stage, late)
+
+    assert len(tries) == 3
+    assert found == Finding(ok=False, found="noticed in try 3; 250 ms too late, in each of up to 3 tries")

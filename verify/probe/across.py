@@ -9,41 +9,62 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import time
 from typing import Any, Callable, Mapping
 
 from .checks import identity_facts
+from .drills_identity import say_plainly
 from .engine import ask
-from .listening import bind
+from .listening import at, bind, ports
 from .loop import READ, Loop
 from .member import Address
 from .paths import Echo, try_path
 from .rank import Parts, Start
 from .replica import Rank, Replica
 from .seats import Plan, Seat
+from .strangers import silent, visit
+from .throwaway import CannotMake, ThrowAway
+from .timeline import own_time_line
 from .tls import Identity, IdentityFault, Loaded, load
 
 _ASK_S = 1.0
+_WORD_S = 2.0
 _MAX_LINE = 65536
 _SIGNALS = {"kill": signal.SIGKILL, "freeze": signal.SIGSTOP, "wake": signal.SIGCONT}
 
 
 class Placed(Replica):
-    """The ranks of a replica that run on this node; rank 0 listens on this node's fabric address."""
+    """The ranks of a replica that run on this node.
 
-    def listen_on(self, host: str) -> int:
-        """Bind the rendezvous' port on `host` before rank 0 is there."""
-        self._reserved = bind(host, 0)
+    Args:
+        host: this node's address on the network: rank 0 listens on it, the others dial from it.
+    """
+
+    def __init__(
+        self, loop: Loop, plan: Plan, loaded: Loaded, parts: Parts, *, lifetime_s: float, host: str
+    ) -> None:
+        super().__init__(loop, plan, loaded, parts, lifetime_s=lifetime_s)
+        self.host = host
+
+    def listen(self) -> int:
+        """Bind the rendezvous' port before rank 0 is there."""
+        self._reserved = bind(self.host, 0)
         return int(self._reserved.getsockname()[1])
+
+    @property
+    def reserved(self) -> bool:
+        """Is the port bound, and rank 0 not there yet?"""
+        return self._reserved is not None
 
     def join(self, ranks: list[int], leader: Address) -> None:
         """Start these ranks here, which dial rank 0 there."""
         for rank in ranks:
-            self._begin(rank, Start(self._plan, self._loaded, leader, 0))
+            self._begin(rank, Start(self._plan, self._loaded, leader, 0, self.host))
 
-    def pretend(self, rank: int, leader: Address, plan: Plan) -> Rank:
-        """Start one process more, which says that it is `rank` of `plan`."""
-        view = self._fork(rank, Start(plan, self._loaded, leader, 0))
+    def pretend(self, rank: int, leader: Address, plan: Plan, loaded: Loaded | None = None) -> Rank:
+        """Start one process more, which says that it is `rank` of `plan`, with another identity where one is given."""
+        view = self._fork(rank, Start(plan, loaded or self._loaded, leader, 0, self.host))
         self.intruders.append(view)
         return view
 
@@ -70,7 +91,9 @@ class Across:
         self._loaded: Loaded | None = None
         self._placed: Placed | None = None
         self._plan: Plan | None = None
+        self._opened = 0.0
         self._echoes: list[Echo] = []
+        self._held: list[socket.socket] = []
         self._orders: list[dict[str, Any]] = []
         self._unread = bytearray()
 
@@ -125,17 +148,24 @@ class Across:
         if self._loaded is None:
             raise ValueError("the identity does not hold")
         plan = Plan(self._run_id, self._seats, float(order["deadline_s"]), beat_s=float(order["beat_s"]))
-        left_s = max(1.0, self._ends - self._loop.now())
-        self._placed, self._plan = (
-            Placed(self._loop, plan, self._loaded, self._parts, lifetime_s=left_s),
-            plan,
-        )
+        self._opened = self._loop.now()
+        left_s = max(1.0, self._ends - self._opened)
+        self._plan = plan
+        self._placed = Placed(self._loop, plan, self._loaded, self._parts, lifetime_s=left_s, host=self._host)
         return {}
 
-    def _do_lead(self, _order: Mapping[str, Any]) -> dict[str, Any]:
+    def _do_reserve(self, _order: Mapping[str, Any]) -> dict[str, Any]:
+        """Bind rank 0's port, on which nobody listens before the order to lead."""
         placed, _ = self._open()
-        port = placed.listen_on(self._host)
-        if not placed.start_leader():
+        return {"port": placed.listen()}
+
+    def _do_lead(self, order: Mapping[str, Any]) -> dict[str, Any]:
+        placed, _ = self._open()
+        wanted = int(order.get("port") or 0)
+        port = wanted or (placed.port if placed.reserved else placed.listen())
+        if not placed.start_leader(wanted, self._host):
+            # a busy machine may be slow to let it end with its word
+            placed.wait(lambda: bool(placed.trouble), _WORD_S)
             raise OSError(f"rank 0 does not listen on {self._host}: {placed.trouble or 'it said nothing'}")
         return {"port": port, "pid": placed.leader.pid}
 
@@ -151,7 +181,11 @@ class Across:
             plan = plan._replace(run_id=bytes.fromhex(order["run_id"]))
         if order.get("surplus"):
             plan = plan._replace(seats=(*plan.seats, *plan.seats[:1] * int(order["surplus"])))
-        view = placed.pretend(int(order["rank"]), Address(*order["leader"]), plan)
+        rank, leader = int(order["rank"]), Address(*order["leader"])
+        if order.get("ca"):
+            view = self._foreign(placed, plan, rank, leader, str(order["ca"]))
+        else:
+            view = placed.pretend(rank, leader, plan)
         self._loop.run(lambda: _decided(view), float(order["within_s"]))
         return {
             "pid": view.pid,
@@ -159,6 +193,45 @@ class Across:
             "over": view.first("over"),
             "end": view.end,
         }
+
+    def _foreign(self, placed: Placed, plan: Plan, rank: int, leader: Address, kind: str) -> Rank:
+        """A rank with an identity of a CA that is made here and that nobody trusts."""
+        try:
+            with ThrowAway(plan.seats[rank].spiffe_id) as ca:
+                bad = ca.identity(kind, trusts=self._identity.ca_file)
+                return placed.pretend(rank, leader, plan, bad.loaded)
+        except CannotMake as error:
+            raise ValueError(f"no wrong identity could be made: {error}") from error
+
+    def _do_plain(self, order: Mapping[str, Any]) -> dict[str, Any]:
+        """Say a hello without TLS."""
+        _, plan = self._open()
+        return {"wrong": say_plainly(Address(*order["leader"]), plan, int(order["rank"]))}
+
+    def _do_visit(self, order: Mapping[str, Any]) -> dict[str, Any]:
+        """Every kind of stranger, or only one that says nothing, from here; some stay until the replica ends."""
+        _, plan = self._open()
+        there = Address(*order["leader"])
+        visits = [silent(there)] if order.get("silent") else visit(there, plan, int(order["rank"]))
+        self._held += [seen.held for seen in visits if seen.held]
+        return {
+            "visits": [{"kind": seen.kind, "seated": seen.seated, "tried": seen.tried} for seen in visits]
+        }
+
+    def _do_squat(self, _order: Mapping[str, Any]) -> dict[str, Any]:
+        """Hold a port of this node's address until the next replica is opened."""
+        self._open()
+        taken = bind(self._host, 0)
+        self._held.append(taken)
+        taken.listen(1)
+        port = int(taken.getsockname()[1])
+        return {"port": port, "at": at(self._host, port), "pid": os.getpid()}
+
+    def _do_listeners(self, _order: Mapping[str, Any]) -> dict[str, Any]:
+        """The ports that each of this node's ranks listens on."""
+        placed, _ = self._open()
+        found = ports([view.pid for view in placed.ranks.values()])
+        return {"ports": {str(view.rank): sorted(found[view.pid]) for view in placed.ranks.values()}}
 
     def _do_signal(self, order: Mapping[str, Any]) -> dict[str, Any]:
         placed, _ = self._open()
@@ -197,6 +270,11 @@ class Across:
         placed, _ = self._open()
         answer = ask(placed.api_port, "/health", timeout_s=_ASK_S)
         return {"status": answer.status, "refused": answer.refused}
+
+    def _do_times(self, _order: Mapping[str, Any]) -> dict[str, Any]:
+        """When each of this node's ranks started, joined, got GO and ended, since the order to open."""
+        placed, _ = self._open()
+        return {"ranks": own_time_line(placed, self._opened)}
 
     def _do_end(self, _order: Mapping[str, Any]) -> dict[str, Any]:
         self._end()
@@ -237,6 +315,9 @@ class Across:
         if self._placed:
             self._placed.end()
         self._placed = None
+        for sock in self._held:
+            sock.close()
+        self._held.clear()
 
     def _close(self) -> None:
         self._end()
@@ -258,6 +339,7 @@ def _seen(view: Rank) -> dict[str, Any]:
         "status": view.status,
         "end": view.end,
         "go": view.first("go") is not None,
+        "retry": view.first("retry") is not None,
         "over": view.first("over"),
         "refused": [event["text"] for event in view.events if event["event"] == "refused"][-3:],
         "broken": told["text"] if told else None,

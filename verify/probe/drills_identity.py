@@ -8,7 +8,9 @@ from typing import Callable
 from . import wire
 from .drills_refused import answered, complete
 from .engine import HOST
+from .member import Address
 from .replica import Replica
+from .seats import Plan
 from .stage import CannotJudge, Finding, Stage, fail, lead
 from .throwaway import CannotMake, ThrowAway
 from .tls import Loaded
@@ -32,20 +34,26 @@ def plain_tcp(stage: Stage) -> Finding:
     replica, plan = stage.replica(stage.patience_s)
     with replica:
         lead(replica)
-        said = wire.hello(wire.Hello(plan.run_id, 1, plan.world, 1, 1000, plan.seats[1].node))
         began = stage.loop.now()
-        answer = b""
-        with socket.create_connection((HOST, replica.port), timeout=_SOON_S) as sock:
-            sock.sendall(said)
-            try:
-                answer = sock.recv(wire.MAX_BODY)
-            except socket.timeout:
-                return fail(f"a hello without TLS was neither answered nor sent away in {_SOON_S:.1f} s")
-            except OSError:
-                pass
-        if answer.startswith(wire.MAGIC):
-            return fail("a hello without TLS was answered in plain text")
+        fault = say_plainly(Address(HOST, replica.port), plan, 1)
+        if fault:
+            return fail(fault)
         return _then_complete(replica, stage, began, "a hello without TLS", _INSTALLED, "sent away")
+
+
+def say_plainly(leader: Address, plan: Plan, rank: int) -> str:
+    """Say a hello without TLS; empty when it was sent away. OSError where nobody can be dialled."""
+    said = wire.hello(wire.Hello(plan.run_id, rank, plan.world, 1, 1000, plan.seats[rank].node))
+    answer = b""
+    with socket.create_connection(leader, timeout=_SOON_S) as sock:
+        sock.sendall(said)
+        try:
+            answer = sock.recv(wire.MAX_BODY)
+        except socket.timeout:
+            return f"a hello without TLS was neither answered nor sent away in {_SOON_S:.1f} s"
+        except OSError:
+            pass
+    return "a hello without TLS was answered in plain text" if answer.startswith(wire.MAGIC) else ""
 
 
 def expired(stage: Stage) -> Finding:

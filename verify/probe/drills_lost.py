@@ -58,10 +58,10 @@ def missing_rank(stage: Stage) -> Finding:
 
 def killed_rank(stage: Stage) -> Finding:
     """A rank is killed after GO: the whole replica must fail within 100 ms, naming it, and stop serving."""
-    return _in_time(stage, _killed)
+    return in_time(stage, _killed)
 
 
-def _in_time(stage: Stage, drill: Callable[[Stage], tuple[Finding, float]]) -> Finding:
+def in_time(stage: Stage, drill: Callable[[Stage], tuple[Finding, float]]) -> Finding:
     """Noticed late is not noticed; a busy machine is given two more tries. `drill` tells how late it was, in s."""
     for _ in range(_TRIES):
         finding, late_s = drill(stage)
@@ -101,7 +101,7 @@ def _killed(stage: Stage) -> tuple[Finding, float]:
 
 def frozen_rank(stage: Stage) -> Finding:
     """A rank is stopped after GO: silent, yet connected; three heartbeats later the whole replica has failed."""
-    return _in_time(stage, _frozen)
+    return in_time(stage, _frozen)
 
 
 def _frozen(stage: Stage) -> tuple[Finding, float]:

@@ -6,6 +6,7 @@ import os
 
 from .engine import HOST
 from .listening import at, bind
+from .member import Address
 from .replica import Rank, Replica
 from .seats import Plan
 from .stage import (
@@ -156,12 +157,12 @@ def stranger(stage: Stage) -> Finding:
             lead(replica)
             replica.start([rank for rank in range(1, stage.world) if rank != absent])
             seated(replica, stage, stage.world - 2)
-            visits += visit(replica.port, plan, absent)
+            visits += visit(Address(HOST, replica.port), plan, absent)
             replica.wait(lambda: replica.gone or bool(replica.trouble), WATCH_S)
             counted = [seen.kind for seen in visits if seen.seated]
             if counted or replica.gone or absent in replica.seated:
                 return fail(f"strangers were counted: {', '.join(counted) or 'GO came without a rank'}")
-            visits.append(silent(replica.port))
+            visits.append(silent(Address(HOST, replica.port)))
             began = stage.loop.now()
             replica.start([absent])
             replica.wait(lambda: replica.everybody_gone or bool(replica.trouble), plan.hello_timeout_s)

@@ -6,6 +6,7 @@ import re
 from typing import Any, Mapping
 
 from .machine import Machine
+from .pcicheck import peer_check
 from .tools import Answer, Tool
 from .verdicts import CRITICAL, INFO, PASS, UNKNOWN, check
 
@@ -30,13 +31,16 @@ def tools(machine: Machine, *, disruptive: bool, left_s: float) -> dict[str, Too
 def checks(about: Mapping[str, Any], answers: Mapping[str, Answer], machine: Machine) -> list[dict[str, Any]]:
     """Count, driver and diagnosis; nothing where there is no GPU and none is asked."""
     wanted, driver = about.get("gpus"), about.get("driver")
-    on_bus = _on_bus(machine)
+    addresses = _on_bus(machine)
+    on_bus = len(addresses)
     smi = answers.get("nvidia-smi")
     if not wanted and not driver and not on_bus and smi is None and _driver(machine) is None:
         return []
     found = [_count(wanted, on_bus, smi, machine)]
     if driver or _driver(machine):
         found.append(_driver_check(driver, machine))
+    if on_bus > 1:
+        found.append(peer_check(addresses, machine))
     if "dcgmi" in answers:
         found.append(_diagnosis(answers["dcgmi"]))
     return found
@@ -102,13 +106,15 @@ def _diagnosis(answer: Answer) -> dict[str, Any]:
     )
 
 
-def _on_bus(machine: Machine) -> int:
+def _on_bus(machine: Machine) -> list[str]:
+    """The PCI addresses of NVIDIA's display controllers."""
     folder = "/sys/bus/pci/devices"
-    return sum(
-        machine.word(f"{folder}/{name}/vendor") == _NVIDIA
-        and (machine.word(f"{folder}/{name}/class") or "").startswith(_DISPLAY)
+    return [
+        name
         for name in machine.names(folder)
-    )
+        if machine.word(f"{folder}/{name}/vendor") == _NVIDIA
+        and (machine.word(f"{folder}/{name}/class") or "").startswith(_DISPLAY)
+    ]
 
 
 def _driver(machine: Machine) -> str | None:

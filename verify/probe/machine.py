@@ -36,6 +36,14 @@ class Machine:
         except OSError:
             return None
 
+    def data(self, path: str) -> bytes | None:
+        """The file's bytes, at most 256 KiB of them; None where it cannot be read."""
+        try:
+            with open(self.place(path), "rb") as file:
+                return file.read(_MOST)
+        except OSError:
+            return None
+
     def names(self, path: str) -> list[str]:
         """What a folder holds, sorted; nothing where there is none."""
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import socket
@@ -21,6 +22,8 @@ LAST_BACKOFF_S = 0.25
 _ABORT_GRACE_S = 0.5
 # what a listener that is no peer of ours makes of a handshake: another try would not change it
 _FINAL_TLS = ("certificate", "unknown ca", "wrong version", "http request", "access denied", "decrypt error")
+# linux/in.h; the socket module has no name for it before 3.14
+_BIND_ADDRESS_NO_PORT = 24
 _FINAL_DIAL = (errno.EACCES, errno.EPERM, errno.EINVAL, errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
@@ -37,6 +40,7 @@ class Member:
     Args:
         plan: as the leader's; `plan.deadline_s` is what this rank's own deadline has left.
         on_event, on_go, on_over: as the leader's.
+        source: the address to dial from; None leaves it to the kernel, which may take another network's.
 
     Raises:
         ValueError: there is no address to dial; a replica of several ranks without one is never a pass.
@@ -53,7 +57,9 @@ class Member:
         on_event: Callable[[dict[str, Any]], None],
         on_go: Callable[[], None],
         on_over: Callable[[Outcome], None],
+        source: str | None = None,
     ) -> None:
+        self._source = source
         self._family = _family(address, plan.world)
         self._loop, self._address, self._context, self._plan, self._rank = loop, address, context, plan, rank
         self._on_event, self._on_go, self._on_over = on_event, on_go, on_over
@@ -102,15 +108,34 @@ class Member:
         sock.settimeout(0)
         self._dialling = sock
         self._patience = self._loop.call_in(self._plan.hello_timeout_s, self._unanswered)
-        code = sock.connect_ex(self._address)
+        code = self._bind(sock) or sock.connect_ex(self._address)
         if code in (0, errno.EINPROGRESS):
             self._loop.add(sock, WRITE, lambda _events: self._dialled(sock))
         elif code in _FINAL_DIAL:
             self._over(
-                Outcome(wire.Cause.INTERNAL, self._rank, f"cannot dial {self._address}: {os.strerror(code)}")
+                Outcome(
+                    wire.Cause.INTERNAL, self._rank, f"cannot dial {self._way}: {os.strerror(code).lower()}"
+                )
             )
         else:
             self._again(os.strerror(code).lower())
+
+    def _bind(self, sock: socket.socket) -> int:
+        """Dial from our own address on the network where one is given; the error's number, 0 where there is none."""
+        if self._source is None:
+            return 0
+        # the port is chosen by connect, so that many ranks do not use up what bind alone may give
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.IPPROTO_IP, _BIND_ADDRESS_NO_PORT, 1)
+        try:
+            sock.bind((self._source, 0))
+        except OSError as error:
+            return error.errno or errno.EINVAL
+        return 0
+
+    @property
+    def _way(self) -> str:
+        return at(*self._address) + (f" from {self._source}" if self._source else "")
 
     def _dialled(self, sock: socket.socket) -> None:
         self._loop.drop(sock)
@@ -164,7 +189,7 @@ class Member:
 
     def _again(self, why: str) -> None:
         """This try has failed for a reason that may pass: another one, later."""
-        self._last = f"{at(*self._address)} {why}"
+        self._last = f"{self._way} {why}"
         if self._tries == 1:
             self._on_event({"event": "retry", "text": self._last})
         self._hang_up()

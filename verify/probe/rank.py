@@ -42,12 +42,14 @@ class Start(NamedTuple):
 
     address: where rank 0 listens; None for rank 0 itself.
     port: what rank 0 listens on; 0 leaves it to the kernel.
+    host: this rank's own address: what rank 0 listens on, and the others dial from; None is loopback, and any.
     """
 
     plan: Plan
     loaded: Loaded
     address: Address | None
     port: int
+    host: str | None = None
 
 
 class _Orphaned(Exception):
@@ -67,9 +69,14 @@ def run_rank(
     process = _Rank(loop, rank, orders)
     try:
         if start.address is None:
-            process.lead(start.plan, start.loaded.contexts, parts, reserved or parts.bind(HOST, start.port))
+            process.lead(
+                start.plan,
+                start.loaded.contexts,
+                parts,
+                reserved or parts.bind(start.host or HOST, start.port),
+            )
         else:
-            process.join(start.plan, start.loaded.contexts, parts, start.address)
+            process.join(start.plan, start.loaded.contexts, parts, start.address, start.host)
         loop.run(lambda: process.outcome is not None, 10 * 365 * 86400.0)
         process.last_words()
     except _Orphaned:
@@ -107,7 +114,9 @@ class _Rank:
         )
         self.tell({"event": "listening", "port": listener.getsockname()[1], "api_port": engine.port})
 
-    def join(self, plan: Plan, contexts: Contexts, parts: Parts, address: Address) -> None:
+    def join(
+        self, plan: Plan, contexts: Contexts, parts: Parts, address: Address, source: str | None
+    ) -> None:
         """Be any other rank: it never listens."""
         self._session = parts.member(
             self._loop,
@@ -118,6 +127,7 @@ class _Rank:
             on_event=self.tell,
             on_go=lambda: None,
             on_over=self._over,
+            source=source,
         )
 
     def tell(self, event: dict[str, Any]) -> None:

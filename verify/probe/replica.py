@@ -85,9 +85,9 @@ class Replica:
         self._reserved.bind((HOST, 0))
         return int(self._reserved.getsockname()[1])
 
-    def start_leader(self, port: int = 0) -> bool:
+    def start_leader(self, port: int = 0, host: str | None = None) -> bool:
         """Start rank 0 and wait until it listens, on `port` where one is given; False when it does not."""
-        leader = self._begin(0, Start(self._plan, self._loaded, None, port))
+        leader = self._begin(0, Start(self._plan, self._loaded, None, port, host))
         if self._reserved:
             # rank 0 has it now; a copy left open here would keep on listening after its end
             self._reserved.close()

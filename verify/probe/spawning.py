@@ -46,7 +46,7 @@ def spawned() -> NoReturn:
         seats = tuple(Seat(*seat) for seat in said["seats"])
         plan = Plan(bytes.fromhex(said["run_id"]), seats, *said["limits"])
         address = None if said["address"] is None else Address(*said["address"])
-        start = Start(plan, load(Identity(*said["identity"])), address, said["port"])
+        start = Start(plan, load(Identity(*said["identity"])), address, said["port"], said["host"])
         listener = None if said["listener"] is None else socket.socket(fileno=said["listener"])
         orders = socket.socket(fileno=said["orders"])
         status = run_rank(said["rank"], orders, start, Parts(), listener)
@@ -64,6 +64,7 @@ def _packed(rank: int, orders: socket.socket, start: Start, listener: socket.soc
         "identity": start.loaded.identity,
         "address": start.address,
         "port": start.port,
+        "host": start.host,
         "orders": orders.fileno(),
         "listener": listener.fileno() if listener else None,
     }

@@ -10,7 +10,7 @@ import subprocess
 from typing import NamedTuple
 
 from . import wire
-from .engine import HOST
+from .member import Address
 from .seats import Plan
 from .tls import words
 
@@ -37,38 +37,38 @@ class Visit(NamedTuple):
         return not self.found.startswith(_NOT_TRIED)
 
 
-def visit(port: int, plan: Plan, rank: int) -> list[Visit]:
+def visit(there: Address, plan: Plan, rank: int) -> list[Visit]:
     """Every kind of stranger visits the rendezvous, each trying to sit on `rank`."""
     said = wire.Hello(plan.run_id, rank, plan.world, os.getpid(), 1000, plan.seats[rank].node)
     hello = wire.hello(said)
     seat = plan.seats[rank].spiffe_id
     return [
-        silent(port),
-        _leaves_open(port, "three bytes", wire.MAGIC[:3]),
-        _leaves_open(port, "random bytes", os.urandom(64)),
-        _leaves_open(port, "HTTP", b"GET / HTTP/1.1\r\nHost: rendezvous\r\n\r\n"),
-        _leaves_open(port, "a hello without TLS", hello),
-        _resets(port),
-        _over_tls(port, "TLS without a certificate", hello, _anyone()),
-        _foreign(port, hello, seat),
+        silent(there),
+        _leaves_open(there, "three bytes", wire.MAGIC[:3]),
+        _leaves_open(there, "random bytes", os.urandom(64)),
+        _leaves_open(there, "HTTP", b"GET / HTTP/1.1\r\nHost: rendezvous\r\n\r\n"),
+        _leaves_open(there, "a hello without TLS", hello),
+        _resets(there),
+        _over_tls(there, "TLS without a certificate", hello, _anyone()),
+        _foreign(there, hello, seat),
     ]
 
 
-def silent(port: int) -> Visit:
+def silent(there: Address) -> Visit:
     """One that connects and says nothing."""
-    return _leaves_open(port, "silence", b"")
+    return _leaves_open(there, "silence", b"")
 
 
-def _leaves_open(port: int, kind: str, data: bytes) -> Visit:
-    sock = socket.create_connection((HOST, port), timeout=_PATIENCE_S)
+def _leaves_open(there: Address, kind: str, data: bytes) -> Visit:
+    sock = socket.create_connection(there, timeout=_PATIENCE_S)
     if data:
         sock.sendall(data)
     return Visit(kind, "left open", held=sock)
 
 
-def _resets(port: int) -> Visit:
+def _resets(there: Address) -> Visit:
     for _ in range(_RESETS):
-        sock = socket.create_connection((HOST, port), timeout=_PATIENCE_S)
+        sock = socket.create_connection(there, timeout=_PATIENCE_S)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         sock.close()
     return Visit("connect and reset", f"{_RESETS} times")
@@ -81,11 +81,11 @@ def _anyone() -> ssl.SSLContext:
     return context
 
 
-def _over_tls(port: int, kind: str, hello: bytes, context: ssl.SSLContext) -> Visit:
+def _over_tls(there: Address, kind: str, hello: bytes, context: ssl.SSLContext) -> Visit:
     """Say a perfect hello over TLS that the leader must not accept."""
     answer = b""
     try:
-        plain = socket.create_connection((HOST, port), timeout=_PATIENCE_S)
+        plain = socket.create_connection(there, timeout=_PATIENCE_S)
         with plain, context.wrap_socket(plain) as sock:
             sock.sendall(hello)
             answer = sock.recv(wire.MAX_BODY)
@@ -102,7 +102,7 @@ def _welcomes(answer: bytes) -> bool:
         return False
 
 
-def _foreign(port: int, hello: bytes, spiffe_id: str) -> Visit:
+def _foreign(there: Address, hello: bytes, spiffe_id: str) -> Visit:
     """An identity of nobody's CA that says it is this very node; made in memory by the node's openssl."""
     kind = "a foreign identity with the node's own SPIFFE id"
     try:
@@ -118,7 +118,7 @@ def _foreign(port: int, hello: bytes, spiffe_id: str) -> Visit:
         return Visit(kind, f"{_NOT_TRIED}: {words(error)}")
     finally:
         os.close(memory)
-    return _over_tls(port, kind, hello, context)
+    return _over_tls(there, kind, hello, context)
 
 
 def _self_signed(spiffe_id: str) -> bytes:

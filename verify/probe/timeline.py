@@ -19,6 +19,16 @@ def time_line(replica: Replica, began: float) -> list[dict[str, Any]]:
     return rows
 
 
+def own_time_line(replica: Replica, began: float) -> list[dict[str, Any]]:
+    """The same for the ranks that run here, whose leader may run elsewhere: what each of them said itself."""
+    rows = []
+    for rank, view in sorted(replica.ranks.items()):
+        seat = _at(view, "welcome" if rank else "listening")
+        times = {"start": view.began, "joined": seat, "go": _at(view, "go"), "end": view.ended}
+        rows.append({"rank": rank, **{f"{name}_ms": _since(at, began) for name, at in times.items()}})
+    return rows
+
+
 def _at(view: Rank, name: str) -> float | None:
     event = view.first(name)
     return None if event is None else float(event["at"])

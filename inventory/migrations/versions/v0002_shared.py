@@ -20,7 +20,9 @@ _JSON = sa.JSON().with_variant(JSONB(), "postgresql")
 _ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 _MOMENT = sa.DateTime(timezone=True)
 _nodes = sa.table(
-    "nodes", *(sa.column(name) for name in ("name", "state", "uuid", "reason")), sa.column("facts", _JSON)
+    "nodes",
+    *(sa.column(name) for name in ("name", "state", "uuid", "reason", "ends")),
+    sa.column("facts", _JSON),
 )
 _receipts = sa.table(
     "receipts", *(sa.column(name) for name in ("node", "uuid", "at", "kind", "until", "text"))
@@ -50,6 +52,8 @@ def upgrade() -> None:
 
 def _new_columns() -> None:
     op.add_column("nodes", sa.Column("reason", sa.Text))
+    op.add_column("nodes", sa.Column("ends", sa.String(32)))
+    op.create_index("ix_nodes_ends", "nodes", ["ends", "name"])
     op.create_index("ix_nodes_state", "nodes", ["state", "name"])
     op.add_column("events", sa.Column("role", sa.String(16)))
     op.add_column("events", sa.Column("db_user", sa.String(63)))
@@ -118,9 +122,11 @@ def _move(row: dict[str, Any]) -> None:
         )
     bind, facts = op.get_bind(), dict(row["facts"])
     receipt, reason = facts.pop("receipt", None), facts.pop("reason", None)
-    bind.execute(_nodes.update().where(_nodes.c.name == row["name"]).values(facts=facts, reason=reason))
+    told = {} if receipt is None else _told(receipt)
+    own = _nodes.update().where(_nodes.c.name == row["name"])
+    bind.execute(own.values(facts=facts, reason=reason, ends=told.get("until")))
     if receipt is not None:
-        bind.execute(_receipts.insert().values(node=row["name"], uuid=row["uuid"], **_told(receipt)))
+        bind.execute(_receipts.insert().values(node=row["name"], uuid=row["uuid"], **told))
     if row["state"] == "retired":
         return
     marks = {
