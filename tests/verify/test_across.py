@@ -175,7 +175,8 @@ def test_a_node_that_answers_nonsense_is_not_judged_and_no_bug_of_ours(
             piped = f"{{ {command}; }} | sed -u {shlex.quote(change)}"
             return super().start(f"exec sh -c {shlex.quote(piped)}")
 
-    report = run([place(ONE, identities[ONE]), place(TWO, identities[TWO])], [Within(), Lying()], "assemble")
+    wheres = [Lying(), Within()] if "port" in change else [Within(), Lying()]  # rank 0's node tells its port
+    report = run([place(ONE, identities[ONE]), place(TWO, identities[TWO])], wheres, "assemble")
 
     told = f"{': '.join(report.lost or ())} {verdicts(report)}"
     assert report.exit_code is ExitCode.OTHER_SIDE, told
