@@ -140,6 +140,7 @@ class Database:
                 "connect_timeout": _CONNECT_S,
                 "application_name": "muster",
                 "client_encoding": "utf8",
+                "prepare_threshold": None,  # a pooler in between may hand the next transaction to another session
                 "gssencmode": "disable",  # verify-full is asked of TLS alone
                 "tcp_user_timeout": _STATEMENT_S * 1000,
                 "keepalives_idle": _CONNECT_S,
