@@ -249,8 +249,9 @@ def test_one_run_does_one_thing_and_a_time_is_written_plainly() -> None:
     with pytest.raises(BadInput, match="--renew and --refresh do not go together"):
         deed(renew=True, refresh=True, decommission=False)
     assert (parse_time("14d"), parse_time("36h")) == (timedelta(days=14), timedelta(hours=36))
-    for text in ("2w", "0d", "14", "-1d", "1.5d"):
-        with pytest.raises(BadInput, match="like 14d or 36h"):
+    assert parse_time("2w") == timedelta(weeks=2)
+    for text in ("2m", "0d", "14", "-1d", "1.5d"):
+        with pytest.raises(BadInput, match="like 14d, 36h or 4w"):
             parse_time(text)
 
 

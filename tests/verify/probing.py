@@ -27,7 +27,7 @@ class Broken:
 
     def start(self, command: str) -> LocalProcess:
         assert command.startswith("exec env -i ")
-        return _Unpacked([sys.executable, "-W", "ignore", "-c", self._code])
+        return _Unpacked([sys.executable, "-B", "-W", "ignore", "-c", self._code])
 
 
 class _Unpacked(LocalProcess):
