@@ -44,8 +44,12 @@ def check_version(connection: sa.Connection, place: Place) -> None:
     )
 
 
-def make_anew(connection: sa.Connection) -> None:
-    """A file that is new, or older: to the form of now, in this transaction."""
+def make_anew(connection: sa.Connection, place: Place) -> None:
+    """A file that is new, or older: to the form of now, in this transaction.
+
+    Raises:
+        Damaged: it is something else.
+    """
     found = connection.execute(
         sa.text(
             "SELECT name FROM sqlite_master WHERE type = 'table' AND name IN ('alembic_version', 'nodes', 'muster')"
@@ -64,6 +68,12 @@ def make_anew(connection: sa.Connection) -> None:
             migrations.upgrade(connection)
     elif "muster" in tables:  # as it was before migrations: the first of them
         migrations.upgrade(connection, stands_at=migrations.KNOWN[0])
+    else:
+        raise Damaged(
+            f"the record at {place.where} cannot be used",
+            why="it has nodes of something else than Muster",
+            next_step="name another file with --inventory",
+        )
 
 
 def migrate(database: Database) -> tuple[str | None, str]:
@@ -83,7 +93,7 @@ def migrate(database: Database) -> tuple[str | None, str]:
                 connection.execute(sa.schema.CreateSchema(place.schema or ""))
         before = version_of(connection)
         if not place.shared:
-            make_anew(connection)
+            make_anew(connection, place)
             check_version(connection, place)
             return before, HEAD
         if before is not None and before not in migrations.KNOWN:

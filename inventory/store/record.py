@@ -92,7 +92,7 @@ class Store(Reading):
         database = Database(place)
         with database.begin() as connection:
             if not place.shared:
-                make_anew(connection)
+                make_anew(connection, place)
             check_version(connection, place)
         return cls(database, clock=clock, actor=actor, host=host, lease_s=lease_s)
 

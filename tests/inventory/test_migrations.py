@@ -136,6 +136,18 @@ def test_a_migration_that_fails_midway_leaves_the_record_as_it_was(tmp_path: Pat
     assert dump(tmp_path / "old.db") == before
 
 
+def test_a_file_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "other.db"
+    with sqlite3.connect(file) as database:
+        database.execute("CREATE TABLE nodes (x INTEGER)")
+    database.close()
+    before = dump(file)
+
+    with pytest.raises(Damaged, match="nodes of something else"):
+        store(f"sqlite:///{file}")
+    assert dump(file) == before
+
+
 def test_two_that_open_an_old_record_at_once_migrate_it_once(tmp_path: Path) -> None:
     url = former(tmp_path / "old.db")
     program = (
