@@ -80,6 +80,7 @@ def ansible(
             "ANSIBLE_LOCAL_TEMP": str(folder / "tmp"),
             "ANSIBLE_SSH_CONTROL_PATH_DIR": str(folder / "cp"),
             "ANSIBLE_PYTHON_INTERPRETER": sys.executable,
+            "ANSIBLE_SSH_USETTY": "False",  # a server that is not root gives no terminal
             "MUSTER_INVENTORY": url,
             **environ,
         },
