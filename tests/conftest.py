@@ -102,13 +102,15 @@ def pytest_make_collect_report(
 
 
 def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
-    text = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    found = report.longrepr  # a list where it came from another worker
+    text = str(found[2]) if isinstance(found, tuple | list) else str(found)
     return text.removeprefix("Skipped: ")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """End with what was not run and how to get it, and with what was left behind."""
-    if skips := config.stash[_skips]:
+    told = map(_reason, terminalreporter.stats.get("skipped", ()))  # by workers, which count for themselves
+    if skips := config.stash[_skips] or Counter(told):
         terminalreporter.section("not run here")
         for reason, count in sorted(skips.items()):
             terminalreporter.line(f"{count} test{'' if count == 1 else 's'} for want of {reason}")

@@ -45,8 +45,9 @@ NEEDS_A_COMMAND = """
 """
 
 
-def test_skips_end_the_run_grouped_by_what_is_missing(tmp_path: Path) -> None:
-    done = run_tests(tmp_path, NEEDS_A_COMMAND)
+@pytest.mark.parametrize("workers", ["", "-n 2"], ids=["one process", "workers"])
+def test_skips_end_the_run_grouped_by_what_is_missing(tmp_path: Path, workers: str) -> None:
+    done = run_tests(tmp_path, NEEDS_A_COMMAND, PYTEST_ADDOPTS=workers)
 
     assert done.returncode == 0, done.stdout
     assert "not run here" in done.stdout
