@@ -171,9 +171,10 @@ class Store(Reading):
         check_move(node.name, before, node.state)
         if before != node.state and why is None:
             raise ValueError("a change of state needs its why")
-        saved = replace(node, version=node.version + 1)
+        former, saved = rows.node_of(found), replace(node, version=node.version + 1)
+        row = rows.row_of(saved)
         # Only what differs, for a login may write no more than is its role's.
-        values = {key: value for key, value in rows.row_of(saved).items() if value != found[key]}
+        values = {key: value for key, value in row.items() if value != found[key]}
         receipt = self._told(saved, found)
         values |= {"ends": receipt.get("until")} if receipt else {}
         own = nodes.c.name == node.name, nodes.c.version == node.version
@@ -185,11 +186,14 @@ class Store(Reading):
                 why="somebody else changed it meanwhile",
                 next_step=f"look at node-inventory history {node.name}, then run the command again",
             )
-        if "facts" in values or "state" in values:
+        if rows.marks_of(former) != rows.marks_of(saved):
             self._hold_marks(connection, saved)
+        if rows.places_of(former) != rows.places_of(saved):
             self._hold_addresses(connection, saved)
         if why is not None:
             self._event(connection, saved, before=before, why=why)
+        if not receipt and former.uuid == saved.uuid:
+            return rows.node_of({**found, **row})
         return self._with_receipt(connection, saved, receipt)
 
     def may_keep_receipts(self) -> bool:
@@ -251,7 +255,7 @@ class Store(Reading):
 
     def _hold_addresses(self, connection: sa.Connection, node: Node) -> None:
         """The node's static addresses are its own from here on; those that it had before, or once retired, are free."""
-        wanted = {(node.site or "", ip) for ip in rows.static_addresses(node)}
+        wanted = rows.places_of(node)
         found = connection.execute(sa.select(addresses).where(addresses.c.node == node.name)).mappings()
         held = {(row["site"], row["ip"]) for row in found}
         for site, ip in held - wanted:

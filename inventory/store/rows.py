@@ -29,7 +29,7 @@ def row_of(node: Node) -> dict[str, Any]:
     }
 
 
-def node_of(row: sa.RowMapping) -> Node:
+def node_of(row: Mapping[Any, Any]) -> Node:
     """The node of a row.
 
     Raises:
@@ -113,6 +113,11 @@ def static_addresses(node: Node) -> set[str]:
     }
 
 
+def places_of(node: Node) -> set[tuple[str, str]]:
+    """The same with the site that they are of."""
+    return {(node.site or "", ip) for ip in static_addresses(node)}
+
+
 def marks_of(node: Node) -> set[str]:
     """By what the machine of a node that is not retired is known; what nobody read from it is no mark."""
     if node.state is State.RETIRED or unadopted(node):
@@ -146,7 +151,7 @@ def storable(value: Any) -> Any:  # noqa: ANN401 - JSON
     return value
 
 
-def _last(row: sa.RowMapping) -> str | None:
+def _last(row: Mapping[Any, Any]) -> str | None:
     """When a node was verified last, told by a report or by a receipt."""
     return max(filter(None, (row["reported"], row["told"])), default=None)
 
