@@ -6,9 +6,8 @@ HEAD = "0002"
 """The newest migration: what a record must be at to be used."""
 
 _Name = sa.String(63).with_variant(sa.String(63, collation="C"), "postgresql")  # ordered alike in both
-_Json = (
-    sa.JSON()
-)  # PostgreSQL's is JSONB, as the migrations make it; its dialect is a fifth of a command's start
+# PostgreSQL's is JSONB, as the migrations make it; to import its dialect here is a fifth of a command's start.
+_Json = sa.JSON()
 _Moment = sa.DateTime(timezone=True)
 _Id = sa.BigInteger().with_variant(sa.Integer(), "sqlite")  # only an INTEGER counts by itself there
 
