@@ -140,7 +140,6 @@ def _opened(url_of: Callable[[int], str], count: int) -> Filled:
 WHOLE: dict[str, Work] = {
     "list all": lambda filled: [None for _ in map(show.summary, filled.store.summaries())],
     "list --state of most": lambda filled: [None for _ in filled.store.summaries(states=[State.IN_SERVICE])],
-    "counts": lambda filled: filled.store.counts(),
     "events of all": lambda filled: [None for _ in filled.store.events()],
     "last reports of all": lambda filled: [None for _ in filled.store.last_reports()],
 }

@@ -221,7 +221,7 @@ def _fault(
         mark, text = marks.get(path, (1, 1)), f"{_dotted(wanted)}: required key is missing"
     else:
         mark = marks.get(path, (1, 1))
-        text = f"{_dotted(path)}: {_words(detail)}" if path else _words(detail)
+        text = f"{_dotted(path)}: {words_of(detail)}" if path else words_of(detail)
         if kind == "extra_forbidden":
             near = difflib.get_close_matches(str(path[-1]), list(_keys_at(model, path[:-1])), n=1)
             text = f"{_dotted(path)}: unknown key" + (f" (did you mean {near[0]}?)" if near else "")
@@ -237,7 +237,8 @@ def _known_part(loc: tuple[Key, ...], marks: Marks) -> Path_:
     return path
 
 
-def _words(detail: ErrorDetails) -> str:
+def words_of(detail: ErrorDetails) -> str:
+    """A fault that pydantic found, as our faults are worded."""
     text = detail["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
     text = text[:1].lower() + text[1:] if text.startswith("Input") else text
     if detail["type"] == "string_type":

@@ -17,9 +17,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationError
 
-from inventory.document import MAX_BYTES, Marks, Model, _words, loads, places
-from inventory.errors import BadFile, BadInput, Fault
-from inventory.model import Address, Fabric, HostKey, Node, State, check_mac, check_node_name, check_user
+from inventory import claims
+from inventory.document import MAX_BYTES, Marks, Model, loads, places, words_of
+from inventory.errors import BadFile, Fault
+from inventory.model import Address, Fabric, HostKey, Node, State, check_mac, check_user
 
 MAX_NODES = 100_000
 MAX_LIST_BYTES = 64 * MAX_BYTES
@@ -31,13 +32,6 @@ _ONLY_YAML = ("fabrics",)
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _TITLE = re.compile(r"[\w -]*")
 _MACHINE_ID = re.compile(r"[0-9a-f]{32}")
-
-
-def _name(text: str) -> str:
-    try:
-        return check_node_name(text)
-    except BadInput as error:
-        raise ValueError(f"{error.what}: {error.why}") from None
 
 
 def _uuid(text: str) -> str:
@@ -84,7 +78,7 @@ def _line(text: str) -> str:
     return text
 
 
-Name = Annotated[str, AfterValidator(_name)]
+Name = Annotated[str, AfterValidator(claims.node)]
 """An RFC 1123 label of lower case, at most 63."""
 Uuid = Annotated[str, AfterValidator(_uuid)]
 """Of the form 0e1a2b3c-0000-4000-8000-000000000001."""
@@ -335,7 +329,7 @@ def _entry(cells: dict[str, str], place: str, faults: list[Fault]) -> NodeEntry 
         for detail in error.errors():
             key = str(detail["loc"][0])
             if detail["type"] != "missing":
-                faults.append(Fault(f"{place}:{key}", f"{key}: {_words(detail)}"))
+                faults.append(Fault(f"{place}:{key}", f"{key}: {words_of(detail)}"))
             elif key in cells:
                 faults.append(Fault(f"{place}:{key}", f"{key}: required, and the cell is empty"))
         return None

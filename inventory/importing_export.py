@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from inventory.document import _words
+from inventory.document import words_of
 from inventory.errors import BadFile, Fault
 from inventory.importing import MAX_LIST_BYTES, Entry, NodeEntry
 from inventory.model import State
@@ -45,7 +45,7 @@ def read_export(text: str, *, name: str) -> tuple[Entry, ...] | None:
                 faults += [
                     Fault(
                         f"{name}:{place}:{each['loc'][0]}",
-                        f"{each['loc'][0]}: {'required' if each['type'] == 'missing' else _words(each)}",
+                        f"{each['loc'][0]}: {'required' if each['type'] == 'missing' else words_of(each)}",
                     )
                     for each in error.errors()
                 ]

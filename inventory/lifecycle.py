@@ -44,18 +44,6 @@ MOVES: dict[State, frozenset[State]] = {
     State.RETIRED: frozenset({State.PLANNED}),
 }
 
-_INFRAS = frozenset(
-    {
-        State.PLANNED,
-        State.PROVISIONING,
-        State.PROVISION_FAILED,
-        State.AWAITING_IDENTITY,
-        State.RETIRING,
-        State.RETIRE_FAILED,
-        State.RETIRED,
-    }
-)
-
 _WHOSE: dict[State, Party] = {
     State.PLANNED: "infra",
     State.PROVISIONING: "infra",
@@ -99,11 +87,6 @@ def check_move(name: str, before: State, after: State) -> None:
         why=f"it is {before}, after which may come: {allowed}",
         next_step=f"node-inventory show {name}",
     )
-
-
-def author(state: State) -> Literal["infra", "holder"]:
-    """Who brings a node into this state; in a shared record the other's login cannot."""
-    return "infra" if state in _INFRAS else "holder"
 
 
 def anew(node: Node) -> Node:

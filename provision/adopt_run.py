@@ -5,7 +5,7 @@ from dataclasses import replace
 from inventory.errors import BadInput, MusterError
 from provision.adopt import Adopting, Which
 from provision.adopt_look import Look
-from provision.run import Result, Run, _answered_no
+from provision.run import Result, Run, answered_no
 from provision.tasks import Tools
 
 
@@ -31,7 +31,7 @@ class Adoption(Run):
             return tuple(results)
         what = ", ".join(f"{look.headline} as {name}" for name, look in looks.items())
         if looks and not self._confirm(f"adopt {what}?"):
-            raise _answered_no()
+            raise answered_no()
 
         def carry_out(result: Result, tools: Tools) -> Result:
             if result.error is not None:

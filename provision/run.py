@@ -114,7 +114,7 @@ class Run:
             return tuple(looked)
         changing = [result.name for result in looked if any(map(writes, result.steps))]
         if changing and not self._confirm(f"carry this out for {', '.join(changing)}?"):
-            raise _answered_no()
+            raise answered_no()
         if all(result.error is not None for result in looked):
             return tuple(looked)
         drawn = [self._with_id(result) for result in looked]
@@ -209,7 +209,7 @@ class Run:
         known = filter(None, map(self._store.get, self._wish.names))
         back = [f"{node.name} ({node.state})" for node in known if node.state is not State.AWAITING_IDENTITY]
         if back and not self._confirm(f"send {', '.join(back)} back to awaiting-identity with a new ticket?"):
-            raise _answered_no()
+            raise answered_no()
 
     def _told(self, result: Result) -> Result:
         """The result with its ticket handed over, after what a person should know was said."""
@@ -345,7 +345,8 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:_NAMED]) + more
 
 
-def _answered_no() -> Refused:
+def answered_no() -> Refused:
+    """What is raised where a person was asked and did not agree."""
     return Refused(
         "nothing was changed", why="the answer was no", next_step="run the command again when it suits"
     )

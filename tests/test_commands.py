@@ -172,6 +172,8 @@ def test_help_loads_no_heavy_library(command: str) -> None:
         "requests",
         "proxmoxer",
         "sqlalchemy",
+        "alembic",
+        "psycopg",
         "fakepve",
         "asyncssh",
         "aiohttp",

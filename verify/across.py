@@ -17,7 +17,6 @@ from verify.fleet import Fleet, Lost, Place, Worker
 from verify.runner import Exec
 
 MAX_RANKS = 512
-ASSUMED_MTU = 1500
 _NOT_CHECKED = (
     "GPUs",
     "inference engine",

@@ -31,9 +31,9 @@ class Holder:
     process: str
 
 
-def this_process(pid: int | None = None) -> str:
-    """A process as no other host, boot, container or later process can be named; '' where /proc does not tell."""
-    pid = os.getpid() if pid is None else pid
+def this_process() -> str:
+    """Our process as no other host, boot, container or later process can be named; '' where /proc does not tell."""
+    pid = os.getpid()
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
         space = Path("/proc/self/ns/pid").readlink()

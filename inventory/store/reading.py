@@ -110,13 +110,6 @@ class Reading:
             only = sa.and_(nodes.c.name.in_(sa.select(of_any.c.name)), _newest(receipts.c.until) <= by)
         return map(rows.summary_of, self._pages(_summary_query(), states, names, only=only))
 
-    def counts(self) -> dict[State, int]:
-        """How many nodes are in each state; those that none is in are not told."""
-        query = sa.select(nodes.c.state, sa.func.count()).group_by(nodes.c.state)
-        with self._database.begin() as connection:
-            found = {State(state): count for state, count in connection.execute(query)}
-        return {state: found[state] for state in State if state in found}
-
     def history(self, name: str) -> tuple[Event, ...]:
         """What happened to the node called `name`, oldest first."""
         query = sa.select(events).where(events.c.node == name).order_by(events.c.id)

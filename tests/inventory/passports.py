@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from ca import passport as ca_passport
-from inventory.lifecycle import author
 from inventory.model import Address, Node, State
 from inventory.passport import dsse, making
 from inventory.passport.judging import Trust, Verdict, judge
@@ -19,6 +18,7 @@ from inventory.store import Store
 from inventory.ticket import RECEIPT_NAMESPACE, Receipt, Ticket, sign_receipt, sign_ticket
 from tests.ca.material import issue, new_authority
 from tests.inventory.kit import KEY, NOW, keygen, receipt, signers_line, ticket
+from tests.inventory.records import author
 from tests.require import need_command
 from tests.verify.reported import findings, report
 

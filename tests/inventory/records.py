@@ -21,6 +21,25 @@ NOW = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
 KEY = HostKey("ssh-ed25519", "AAAAC3NzaC1lZDI1NTE5AAAAIN0vJAn+qf44X7TfV4Xj8QW/1U1bQqBFTBFdo/rCnrY5")
 
 
+INFRAS = frozenset(
+    {
+        State.PLANNED,
+        State.PROVISIONING,
+        State.PROVISION_FAILED,
+        State.AWAITING_IDENTITY,
+        State.RETIRING,
+        State.RETIRE_FAILED,
+        State.RETIRED,
+    }
+)
+"""The states that infra brings a node into; all others are the holder's to say."""
+
+
+def author(state: State) -> str:
+    """The role whose login alone brings a node into a state."""
+    return "infra" if state in INFRAS else "holder"
+
+
 @pytest.fixture(scope="session")
 def server_url(request: pytest.FixtureRequest) -> str:
     """The URL of a database on a real server, where schemas can be made."""

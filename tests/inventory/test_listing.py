@@ -131,4 +131,4 @@ def test_pages_of_a_large_record_come_whole_and_in_order(url: str) -> None:
     assert [each.name for each in record.summaries()] == wanted
     assert [each.name for each in record.each(names=reversed(wanted))] == wanted
     assert [name for name, _ in record.events()] == wanted
-    assert record.counts() == {State.PROVISIONING: 1201}
+    assert [each.name for each in record.summaries(states=[State.PROVISIONING])] == wanted

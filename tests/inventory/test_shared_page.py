@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from inventory.errors import Refused
-from inventory.lifecycle import author
 from inventory.model import State
 from inventory.store import LEASE_S, Store
 from inventory.store import database as place
-from tests.inventory.records import node
+from tests.inventory.records import author, node
 from tests.postgres import Server
 from tests.require import need_command
 

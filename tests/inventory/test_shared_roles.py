@@ -6,14 +6,14 @@ import pytest
 from sqlalchemy import text
 
 from inventory.errors import BadInput, Refused
-from inventory.lifecycle import MOVES, author
+from inventory.lifecycle import MOVES
 from inventory.migrations.guards_0002 import MOVES as GUARDED
 from inventory.model import Address, Node, State
 from inventory.store import Store
 from inventory.store.database import Database, place_of
 from inventory.store.grants import memberships, script
 from inventory.store.making import migrate
-from tests.inventory.records import KEY, moved, node, store
+from tests.inventory.records import KEY, author, moved, node, store
 from tests.postgres import Server, SqlRefused
 
 INFRA, HOLDER, BOTH = "anna", "hugo", "zoe"
