@@ -103,15 +103,25 @@ def _open_ways(folder: Path) -> str:
     What is needed is put on an empty folder in the place of the one that is shut.
     """
     shut = {way for path in _NEEDED if (way := _shut(path)) is not None}
-    inside = [path for path in _NEEDED if any(path.is_relative_to(way) for way in shut)]
+    inside: list[Path] = []
+    for path in _NEEDED:
+        if path in shut:  # its own mode would go along with it: what lies in it is put on the empty folder
+            inside += (each for each in sorted(path.iterdir()) if not each.is_symlink())
+        elif any(path.is_relative_to(way) for way in shut):
+            inside.append(path)
+    inside = list(dict.fromkeys(inside))
     lines = []
     for number, path in enumerate(inside):
         hold = folder / f"hold-{number}"
-        hold.mkdir(exist_ok=True)
+        if path.is_dir():
+            hold.mkdir(exist_ok=True)
+        else:
+            hold.touch()
         lines.append(f"mount --bind {shlex.quote(str(path))} {hold}")
     lines += [f"mount -t tmpfs -o mode=0755 tmpfs {shlex.quote(str(way))}" for way in sorted(shut)]
     for number, path in enumerate(inside):
-        lines.append(f"mkdir -p {shlex.quote(str(path))}")
+        make = "mkdir -p" if path.is_dir() else "touch"
+        lines.append(f"{make} {shlex.quote(str(path))}")
         lines.append(f"mount --bind {folder / f'hold-{number}'} {shlex.quote(str(path))}")
         lines.append(f"umount {folder / f'hold-{number}'}")
     return "".join(f"{line} && " for line in lines)

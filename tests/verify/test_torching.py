@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -12,7 +13,7 @@ import pytest
 from inventory.errors import BadInput
 from tests.require import need
 from verify.probe.tls import Identity
-from verify.probe.torching import torch_check
+from verify.probe.torching import free_port, torch_check
 from verify.service import Wish
 
 from .probing import probe
@@ -51,6 +52,19 @@ def says(rank: str, wrong: str) -> str:
     facts = {"rank": rank, "torch": '"2"', "backend": '"gloo"', "gpus": "0", "wrong": wrong}
     text = ", ".join(f'"{name}": {value}' for name, value in facts.items()).replace('"', '\\"')
     return f'echo "{{{text}}}"'
+
+
+def test_a_port_that_somebody_took_meanwhile_is_no_fault_of_the_node(torch_python: str) -> None:
+    with socket.create_server(("", 0)) as taken:
+        ports = iter([taken.getsockname()[1], free_port()])
+        check = torch_check(2, python=[torch_python], within_s=DEADLINE_S, port_for=lambda: next(ports))
+        always = torch_check(
+            2, python=[torch_python], within_s=DEADLINE_S, port_for=lambda: int(taken.getsockname()[1])
+        )
+
+    assert check["verdict"] == "pass", check
+    assert always["verdict"] == "critical"
+    assert "already in use" in always["found"]
 
 
 def children() -> set[int]:
