@@ -26,7 +26,7 @@ test *args:
 # The long forms of the tests that have a short one in `test`; takes an hour
 [no-exit-message]
 long *args:
-    MUSTER_ACROSS_BROKEN=whole MUSTER_FUZZ=50 MUSTER_KILLS=100 MUSTER_TEST_KILLS=200 MUSTER_KILL_MATRIX=whole \
+    MUSTER_RANDOM=1 MUSTER_ACROSS_BROKEN=whole MUSTER_FUZZ=50 MUSTER_KILLS=100 MUSTER_TEST_KILLS=200 MUSTER_KILL_MATRIX=whole \
         PROVISION_FLAKY=200 pytest \
         tests/ca tests/onboard/test_kill.py tests/onboard/test_upkeep_kill.py tests/provision/test_flaky.py \
         tests/verify/test_fuzz.py tests/verify/test_across_broken.py "$@"

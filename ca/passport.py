@@ -116,6 +116,7 @@ def leaf(text: str) -> Leaf:
         serial=f"{found.serial_number:x}",
         uris=tuple(names.get_values_for_type(x509.UniformResourceIdentifier)),
         names=tuple(names.get_values_for_type(x509.DNSName)),
+        addresses=tuple(map(str, names.get_values_for_type(x509.IPAddress))),
         not_before=found.not_valid_before_utc,
         not_after=found.not_valid_after_utc,
     )

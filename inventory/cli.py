@@ -1,6 +1,5 @@
 """node-inventory: what is known of every node."""
 
-from enum import StrEnum
 from itertools import chain
 from pathlib import Path
 from typing import Annotated
@@ -9,7 +8,6 @@ import typer
 
 from inventory.command import run
 from inventory.console import Console
-from inventory.model import State
 from inventory.options import InventoryUrl, new_app, verb
 
 app = new_app(
@@ -38,15 +36,19 @@ app = new_app(
 )
 
 
-class Turn(StrEnum):
-    """Whose move it may be."""
-
-    INFRA = "infra"
-    SECURITY = "security"
-    NOBODY = "nobody"
-
-
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The node's name.")]
+
+
+def _states() -> list[str]:
+    from inventory.listing import STATES
+
+    return list(STATES)
+
+
+def _turns() -> list[str]:
+    from inventory.listing import TURNS
+
+    return list(TURNS)
 
 
 @verb(app, "list")
@@ -56,12 +58,19 @@ def list_nodes(
     ] = None,
     *,
     state: Annotated[
-        list[State] | None,
-        typer.Option("--state", metavar="STATE", help="Only those that are in this state."),
+        list[str] | None,
+        typer.Option(
+            "--state", metavar="STATE", help="Only those in this state; repeatable.", autocompletion=_states
+        ),
     ] = None,
     turn: Annotated[
-        Turn | None,
-        typer.Option("--next", metavar="WHO", help="Only those where infra (security, nobody) acts."),
+        str | None,
+        typer.Option(
+            "--next",
+            metavar="WHO",
+            help="Only those where infra (security, nobody) acts.",
+            autocompletion=_turns,
+        ),
     ] = None,
     expiring: Annotated[
         str | None,
@@ -77,21 +86,22 @@ def list_nodes(
     Example: node-inventory list 'gpu-[01-16]' --next security --expiring 14d
     """
     from inventory import show
-    from inventory.listing import chosen
+    from inventory.listing import absent, asked, chosen
     from inventory.store import Store, utc_now
+    from inventory.store.place import place_of
 
-    found = chosen(Store.open(inventory), names, states=state, turn=turn, expiring=expiring, now=utc_now())
+    wanted = asked(names, states=state, turn=turn, expiring=expiring, now=utc_now())
+    store = Store.open(inventory)
+    found = chosen(store, wanted)
     if console.json_output:
         console.documents("nodes", map(show.summary, found))
-        return
-    first = next(found, None)
-    if first is None:
-        anything = names or state or turn or expiring
-        console.say(
-            "no such node" if anything else "no node is on record; provision-node NAME puts one there"
-        )
-        return
-    console.table(show.TITLES, map(show.row, chain((first,), found)))
+    elif (first := next(found, None)) is not None:
+        console.table(show.TITLES, map(show.row, chain((first,), found)), spare=show.SPARE)
+    else:
+        none = f"no node is on record in {place_of(inventory).where}; provision-node NAME puts one there"
+        console.say("no such node" if wanted.narrowed else none)
+    if gone := absent(store, wanted.names):
+        console.warn(f"not on record: {gone}")
 
 
 @verb(app, "show")

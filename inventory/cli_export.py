@@ -11,8 +11,6 @@ from inventory.cli import app
 from inventory.console import Console
 from inventory.errors import BadInput
 from inventory.export import Form
-from inventory.model import State
-from inventory.nodeset import expand
 from inventory.options import InventoryUrl, verb
 
 if TYPE_CHECKING:
@@ -23,13 +21,14 @@ if TYPE_CHECKING:
     from inventory.store import Store
 
 _PRIVATE = {Form.JSON, Form.CSV}  # the others are for other people's programs
+_PINNED = {Form.ANSIBLE, Form.SSH_CONFIG}
 _SUFFIXES = {
     Form.PROMETHEUS: ((".prom",), "node_exporter reads files that end in .prom alone"),
     Form.ANSIBLE: ((".yaml", ".yml", ""), "Ansible reads files that end in .yaml or .yml as YAML"),
 }
 
 StateOption = Annotated[
-    list[State] | None,
+    list[str] | None,
     typer.Option(
         "--state",
         metavar="STATE",
@@ -82,14 +81,20 @@ def export(
     """
     to_stdout = out is None or str(out) == "-"
     _check(form, known_hosts, json_on_stdout=console.json_output and to_stdout)
+    if out is not None and form in _PINNED and known_hosts is not None and _same(out, known_hosts):
+        raise _bad("nothing was exported", f"{out} is the file of host keys, which would be lost")
     if form is Form.PROMETHEUS and (nodes or state):
         raise _bad("nothing was exported", "a count of some nodes would pass for that of all in Prometheus")
-    names = _names(nodes)
-    from inventory.store import Store
+    from inventory.listing import asked
+    from inventory.store import Store, utc_now
+    from inventory.store.database import place_of
 
+    wanted = asked(nodes, states=state, turn=None, expiring=None, now=utc_now(), command="export")
     store = Store.open(inventory)
-    _check_on_record(store, names)
-    chosen = store.each(names=names, states=state)
+    _check_on_record(store, wanted.names)
+    if not store.last_event():  # a timer without the settings of a shell would empty a file that others read
+        console.warn(f"nothing was ever on record in {place_of(inventory).where}")
+    chosen = store.each(names=wanted.names, states=wanted.states)
     if to_stdout or out is None:
         _tell(console, form, _write(form, chosen, _stdout(), known_hosts), pinned=known_hosts is not None)
         return
@@ -129,19 +134,25 @@ def ansible(
     Example: node-inventory ansible --host gpu-07
     """
     if every is (host is not None):
-        raise _bad("nothing was printed", "an inventory script is called with --list or with --host NAME")
+        raise BadInput(
+            "nothing was printed",
+            why="an inventory script is called with --list or with --host NAME",
+            next_step="see node-inventory ansible --help",
+        )
     _check(Form.ANSIBLE, known_hosts, json_on_stdout=False)
     from inventory import show
     from inventory.export.ansible import write_host, write_list
     from inventory.export.target import known_hosts_path
-    from inventory.store import Store
+    from inventory.listing import asked
+    from inventory.store import Store, utc_now
 
+    wanted = asked(None, states=state, turn=None, expiring=None, now=utc_now(), command="ansible")
     store, out = Store.open(inventory), _stdout()
     pins = None if known_hosts is None else known_hosts_path(known_hosts)
     if host is not None:
         write_host(show.need_node(store, host), out, known_hosts=pins)
         return
-    tally = write_list(store.each(states=state), out, known_hosts=pins)
+    tally = write_list(store.each(states=wanted.states), out, known_hosts=pins)
     for fault in tally.faulty:  # nothing else: Ansible shows what a script says as an error
         console.warn(fault)
 
@@ -162,11 +173,8 @@ def _check(form: Form, known_hosts: Path | None, *, json_on_stdout: bool) -> Non
         known_hosts_path(known_hosts)
 
 
-def _names(nodes: list[str] | None) -> tuple[str, ...] | None:
-    try:
-        return expand(nodes) if nodes else None
-    except ValueError as error:
-        raise _bad("nothing was exported", str(error)) from error
+def _same(one: Path, other: Path) -> bool:
+    return one.absolute() == other.absolute() or (one.exists() and other.exists() and one.samefile(other))
 
 
 def _check_on_record(store: "Store", names: tuple[str, ...] | None) -> None:
@@ -175,7 +183,11 @@ def _check_on_record(store: "Store", names: tuple[str, ...] | None) -> None:
     found = {summary.name for summary in store.summaries(names=names)}
     if absent := [name for name in names if name not in found]:
         more = f" and {len(absent) - 10} more" if len(absent) > 10 else ""
-        raise _bad("nothing was exported", f"not on record: {', '.join(absent[:10])}{more}")
+        raise BadInput(
+            "nothing was exported",
+            why=f"not on record: {', '.join(absent[:10])}{more}",
+            next_step="node-inventory list",
+        )
 
 
 def _write(form: Form, nodes: "Iterator[Node]", out: IO[str], known_hosts: Path | None) -> "Tally":

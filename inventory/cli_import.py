@@ -8,7 +8,7 @@ import typer
 
 from inventory.cli import app
 from inventory.console import Console
-from inventory.errors import ExitCode, MusterError, worst
+from inventory.errors import BadFile, BadInput, ExitCode, MusterError, worst
 from inventory.options import DryRun, InventoryUrl, verb
 
 if TYPE_CHECKING:
@@ -29,7 +29,9 @@ def _sites_signers(given: Mapping[str, Any]) -> tuple[object, str] | None:
 def import_files(
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE...", help="The holder's receipts, or lists of nodes (YAML, CSV)."),
+        typer.Argument(
+            metavar="FILE", help="The holder's receipts, or lists of nodes (YAML, CSV); '-' is stdin."
+        ),
     ],
     *,
     receipt_signers: Annotated[
@@ -53,16 +55,18 @@ def import_files(
     Example: node-inventory import gpu-07.receipt --site site.yaml
 
     Example: node-inventory import nodes.yaml --dry-run
+
+    Example: ssh ca-host cat gpu-07.receipt | node-inventory import -
     """
-    from inventory import importing_record, receipts
+    from inventory import importing_record
     from inventory.importing import is_list
+    from inventory.importing_files import read_texts
     from inventory.store import Store
 
-    texts = {file: importing_record.read_text(file) for file in dict.fromkeys(files)}
-    lists = [(str(file), text) for file, text in texts.items() if text is not None and is_list(text)]
-    named = {name for name, _ in lists}
-    signed = [file for file in texts if str(file) not in named]
-    signers = receipts.signers_file(receipt_signers, site) if signed else None
+    texts = read_texts(files)
+    lists = [(name, text) for name, text in texts.items() if is_list(text)]
+    signed = {name: text for name, text in texts.items() if not is_list(text)}
+    signers = _signers(receipt_signers, site, signed) if signed else None
     entries = importing_record.read_lists(lists)
     store = Store.open(inventory)
     same = importing_record.compare(entries, store) if entries else {}
@@ -90,8 +94,24 @@ def import_files(
     raise typer.Exit(int(worst(codes)))
 
 
+def _signers(given: Path | None, site: Path | None, signed: Mapping[str, str]) -> Path:
+    """Whose receipts count; where nobody says so, it is told what was taken for a receipt."""
+    from inventory import receipts
+
+    try:
+        return receipts.signers_file(given, site)
+    except BadInput as error:
+        if isinstance(error, BadFile):
+            raise  # the site file has faults, which is another matter
+        raise BadInput(
+            error.what,
+            why=f"{error.why} (taken for receipts: {', '.join(signed)})",
+            next_step=error.next_step,
+        ) from error
+
+
 def _take(
-    files: list[Path],
+    signed: Mapping[str, str],
     signers: Path,
     store: "Store",
     console: Console,
@@ -104,14 +124,12 @@ def _take(
     from inventory.store import utc_now
 
     told = []
-    for file in files:
+    for name, text in signed.items():
         try:
-            taken = receipts.take(
-                receipts.read_file(file), signers=signers, store=store, now=utc_now(), dry_run=dry_run
-            )
+            taken = receipts.take(text, signers=signers, store=store, now=utc_now(), dry_run=dry_run)
         except MusterError as error:
             console.error(error)
-            told.append({"name": str(file), "ok": False, "error": error.to_json()})
+            told.append({"name": name, "ok": False, "error": error.to_json()})
             codes.append(error.exit_code)
             continue
         told.append(taken.to_json())

@@ -52,6 +52,12 @@ def passport(
             "--crl", metavar="FILE", help="The authority's revocation list, PEM (default: its ledger)."
         ),
     ] = None,
+    earlier: Annotated[
+        Path | None,
+        typer.Option(
+            "--earlier", metavar="FILE", help="With --verify: a former one; all it told must be here."
+        ),
+    ] = None,
     ssh_key: SshKey = None,
     ca_dir: CaDir = None,
     inventory: InventoryUrl = None,
@@ -71,11 +77,12 @@ def passport(
 
     given = Given(signers, ssh_key, ticket_signers, ca, ca_dir, revoked, crl)
     if verify is not None and out is None:
-        _check(verify, name, given, console)
-    elif name is None or verify is not None:
+        _check(verify, earlier, name, given, console)
+    elif name is None or verify is not None or earlier is not None:
+        why = "--output goes without --verify" if verify else "no node was named"
         raise BadInput(
             "no passport was made",
-            why="--output goes without --verify" if verify else "no node was named",
+            why="--earlier goes with --verify" if earlier and not verify else why,
             next_step="node-inventory passport NAME -o FILE, or node-inventory passport --verify FILE",
         )
     else:
@@ -119,6 +126,7 @@ def _make(
 
 def _check(
     file: Path,
+    earlier: Path | None,
     name: str | None,
     given: "Given",
     console: Console,
@@ -129,7 +137,10 @@ def _check(
     now = utc_now()
     text = desk.read(file)
     with desk.trust(given, now=now) as trust:
-        verdict = judging.judge(text, trust=trust, now=now)
+        if earlier is None:
+            verdict = judging.judge(text, trust=trust, now=now)
+        else:
+            verdict = judging.judge_after(text, desk.read_earlier(earlier, file), trust=trust, now=now)
     if name is not None and verdict.passport.node != name:
         raise Refused(
             f"{file} is not the passport of {name}",

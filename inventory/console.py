@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
-from inventory.errors import MusterError
+from inventory.errors import MusterError, OtherSide
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
@@ -24,6 +24,15 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c in "\n\t" or c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def unwritten(error: OSError) -> OtherSide:
+    """What to say when stdout leads to a place that takes no more."""
+    return OtherSide(
+        "the output was not written",
+        why=f"standard output: {error.strerror}",
+        next_step="see where it leads and whether that disk is full, then run the command again",
+    )
 
 
 class Waiting:
@@ -67,7 +76,7 @@ class Console:
         self.verbose = verbose
         self.no_input = no_input
         self._out = _Stream(stdout or sys.stdout, colour=colour, environ=environ)
-        self._err = _Stream(stderr or sys.stderr, colour=colour, environ=environ)
+        self._err = _Stream(stderr or sys.stderr, colour=colour, environ=environ, talk=True)
 
     def data(self, text: str) -> None:
         """One line of data on stdout; nothing with --json, where `document` speaks."""
@@ -78,23 +87,30 @@ class Console:
     def document(self, document: Mapping[str, Any]) -> None:
         """The one JSON document of a command, with its schema number first; only with --json."""
         if self.json_output:
-            self._out.file.write(json.dumps({"schema": SCHEMA, **document}, ensure_ascii=False) + "\n")
-            self._out.file.flush()
+            with self._out.written():
+                self._out.file.write(json.dumps({"schema": SCHEMA, **document}, ensure_ascii=False) + "\n")
+                self._out.file.flush()
 
     def documents(self, key: str, items: Iterable[Mapping[str, Any]]) -> None:
         """The same where the document is a long list under `key`: one item after the other, none of them kept."""
         if not self.json_output:
             return
         out, between = self._out.file, ""
-        out.write(f'{{"schema": {SCHEMA}, {json.dumps(key)}: [')
-        for item in items:
-            out.write(between + json.dumps(item, ensure_ascii=False))
-            between = ", "
-        out.write("]}\n")
-        out.flush()
+        with self._out.written():
+            out.write(f'{{"schema": {SCHEMA}, {json.dumps(key)}: [')
+            for item in items:
+                out.write(between + json.dumps(item, ensure_ascii=False))
+                between = ", "
+            out.write("]}\n")
+            out.flush()
 
-    def table(self, titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-        """Rows of data: a table on a terminal, else one tab-separated record a line under one title line."""
+    def table(
+        self, titles: Sequence[str], rows: Iterable[Sequence[str]], *, spare: Sequence[str] = ()
+    ) -> None:
+        """Rows of data: a table on a terminal, else one tab-separated record a line under one title line.
+
+        spare: columns that a narrow terminal goes without, the first of them first; it is told which.
+        """
         if self.json_output:
             return
         terminal = self._out.terminal
@@ -102,15 +118,11 @@ class Console:
             for row in itertools.chain((titles,), rows):
                 self._out.line("\t".join(cell.replace("\t", " ") for cell in row))
             return
-        from rich.table import Table
-        from rich.text import Text
+        from inventory import columns
 
-        table = Table(box=None, pad_edge=False)
-        for title in titles:
-            table.add_column(title, overflow="fold")
-        for row in rows:
-            table.add_row(*(Text(printable(cell)) for cell in row))
-        terminal.print(table)
+        told = [[printable(cell) for cell in row] for row in rows]
+        if dropped := columns.show(terminal, titles, told, spare=spare):
+            self.say(f"no room for {', '.join(dropped)}: widen the terminal, or see --json")
 
     def say(self, text: str) -> None:
         """Talk: what is being done, or what changed."""
@@ -169,8 +181,11 @@ class Console:
 class _Stream:
     """One of the two streams; rich is loaded for a terminal alone, for it takes a quarter of a command's start."""
 
-    def __init__(self, file: IO[str], *, colour: bool | None, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, file: IO[str], *, colour: bool | None, environ: Mapping[str, str], talk: bool = False
+    ) -> None:
         self.file = file
+        self._talk = talk
         self._colour = colour
         self._environ = environ
 
@@ -194,11 +209,27 @@ class _Stream:
         )
         return terminal if terminal.is_terminal else None
 
+    @contextmanager
+    def written(self) -> Iterator[None]:
+        """Around each write: talk that its place does not take is lost, data that it does not take is an error.
+
+        Raises:
+            OtherSide: the data are not written.
+        """
+        try:
+            yield
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            if not self._talk:
+                raise unwritten(error) from error
+
     def line(self, text: str, *, style: str = "", lead: str = "", lead_style: str = "") -> None:
         """One line: what leads it in is ours, `text` may come from anywhere."""
         if self.terminal is None:
             try:
-                self.file.write(f"{lead}{printable(text)}\n")
+                with self.written():
+                    self.file.write(f"{lead}{printable(text)}\n")
             except BrokenPipeError as gone:
                 raise SystemExit(1) from gone  # as rich does; `run` knows it for a reader who has read enough
             return

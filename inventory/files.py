@@ -44,10 +44,10 @@ def writing_whole(path: Path, *, mode: int = 0o600) -> Iterator[IO[str]]:
     Raises:
         BadInput: `path` cannot be written, or is a device, a pipe or a folder; what had the name is as it was.
     """
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         if path.exists() and not path.is_file():
             raise OSError(errno.EINVAL, "it is there, and is no file")
+        beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         out = os.fdopen(descriptor, "w", encoding="utf-8", newline="")
     except (OSError, ValueError) as error:

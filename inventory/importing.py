@@ -11,7 +11,7 @@ import re
 import uuid as uuids
 from collections.abc import Iterator
 from dataclasses import dataclass
-from ipaddress import ip_interface
+from ipaddress import IPv4Interface, IPv6Interface, ip_interface
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -29,6 +29,8 @@ _LISTS = {"macs": " ", "host_keys": ";"}
 """Columns that hold several values, and what stands between these."""
 _NUMBERS = ("vmid", "ssh_port")
 _ONLY_YAML = ("fabrics",)
+_OF_AN_EXPORT = frozenset({"state", "next", "command"})
+"""Columns that nobody writes by hand."""
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _TITLE = re.compile(r"[\w -]*")
 _MACHINE_ID = re.compile(r"[0-9a-f]{32}")
@@ -51,9 +53,16 @@ def _address(text: str) -> str:
         found = ip_interface(text)
     except ValueError:
         raise ValueError(f"{text!r} is not an IP address, such as 10.0.0.7 or 10.0.0.7/24") from None
-    if found.ip.is_multicast or found.ip.is_unspecified or found.ip.is_link_local:
+    if found.ip.is_multicast or found.ip.is_unspecified or found.ip.is_link_local or _is_a_networks(found):
         raise ValueError(f"{found.ip} is not the address of a host")
     return str(found) if "/" in text else str(found.ip)
+
+
+def _is_a_networks(found: IPv4Interface | IPv6Interface) -> bool:
+    """Whether it names the whole of its network, or all hosts in it (RFC 1122, section 3.2.1.3)."""
+    if found.version == 6 or found.network.prefixlen > 30:
+        return False
+    return found.ip in {found.network.network_address, found.network.broadcast_address}
 
 
 def _host_key(text: str) -> str:
@@ -223,9 +232,24 @@ def read_list(text: str, *, name: str) -> tuple[Entry, ...]:
     Raises:
         BadFile: it has faults; every one is told with its place.
     """
+    entries, faults = read_entries(text, name=name)
+    if faults:
+        raise BadFile(name, faults)
+    return entries
+
+
+def read_entries(text: str, *, name: str) -> tuple[tuple[Entry, ...], list[Fault]]:
+    """The nodes of a list that can be read, and every fault with its place; in YAML a fault leaves none to be read."""
     text = text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}")  # spreadsheets begin a file with it
-    if (separator := _separator(text)) is not None:
-        return _read_csv(text, separator, name=name)
+    try:
+        if (separator := _separator(text)) is not None:
+            return _read_csv(text, separator, name=name)
+        return _read_yaml(text, name=name), []
+    except BadFile as error:
+        return (), list(error.faults)
+
+
+def _read_yaml(text: str, *, name: str) -> tuple[Entry, ...]:
     if len(text.encode()) > MAX_BYTES:
         raise BadFile(name, [Fault(name, f"larger than {MAX_BYTES} bytes; split it, or write it as CSV")])
     marks = places(text, name=name)
@@ -246,23 +270,33 @@ def _as_address(text: str | None, source: Literal["static", "leased"]) -> Addres
 
 
 def _separator(text: str) -> str | None:
-    """What separates the columns, if the first line is a header row: it has `name` among other words."""
+    """What separates the columns, if the first line is a header row: it has `name` among other words.
+
+    Where a comma stands in numbers, as in German, spreadsheets write `;`.
+    """
     first = next((line for line in text.splitlines() if line.strip()), "")
     for separator in ",;\t":
         cells = [cell.strip().strip('"') for cell in first.split(separator)]
-        if len(cells) > 1 and {"name", "uuid"} & {*cells} and all(map(_TITLE.fullmatch, cells)):
+        if (
+            len(cells) > 1
+            and {"name", "uuid"} & {*map(str.lower, cells)}
+            and all(map(_TITLE.fullmatch, cells))
+        ):
             return separator
     return None
 
 
-def _read_csv(text: str, separator: str, *, name: str) -> tuple[Entry, ...]:
+def _read_csv(text: str, separator: str, *, name: str) -> tuple[tuple[Entry, ...], list[Fault]]:
     if len(text.encode()) > MAX_LIST_BYTES:
         raise BadFile(name, [Fault(name, f"larger than {MAX_LIST_BYTES} bytes")])
     faults: list[Fault] = []
     rows = _rows(text, separator, name, faults)
     start, header = next(rows, (1, []))
     header = [cell.strip() for cell in header]
-    faults += _header_faults(header, f"{name}:{start}", separator)
+    if {*header} >= _OF_AN_EXPORT:
+        why = "export --format csv is for spreadsheets and lacks facts; import an export of --format json"
+        return (), [Fault(f"{name}:{start}:state", why)]
+    faults += _header_faults(header, f"{name}:{start}")
     entries: list[Entry] = []
     for line, row in rows:
         if len(row) != len(header):
@@ -277,9 +311,7 @@ def _read_csv(text: str, separator: str, *, name: str) -> tuple[Entry, ...]:
         faults.append(Fault(f"{name}:{start}:name", "there is no node below the header row"))
     if len(entries) > MAX_NODES:
         faults.append(Fault(name, f"more than {MAX_NODES} nodes; split it"))
-    if faults:
-        raise BadFile(name, faults)
-    return tuple(entries)
+    return tuple(entries), faults
 
 
 def _rows(text: str, separator: str, name: str, faults: list[Fault]) -> Iterator[tuple[int, list[str]]]:
@@ -298,15 +330,15 @@ def _rows(text: str, separator: str, name: str, faults: list[Fault]) -> Iterator
             yield line, row
 
 
-def _header_faults(header: list[str], place: str, separator: str) -> Iterator[Fault]:
-    if separator != ",":
-        yield Fault(f"{place}:{header[0]}", f"columns are separated by {separator!r}; write commas")
+def _header_faults(header: list[str], place: str) -> Iterator[Fault]:
     known = [key for key in NodeEntry.model_fields if key not in _ONLY_YAML]
+    nearly = set[str]()
     for column in dict.fromkeys(header):
         if column in _ONLY_YAML:
             yield Fault(f"{place}:{column}", f"{column}: CSV has no room for it; write the list as YAML")
         elif column not in known:
-            near = difflib.get_close_matches(column, known, n=1)
+            near = difflib.get_close_matches(column.lower(), known, n=1)
+            nearly.update(near)
             hint = f" (did you mean {near[0]}?)" if near else ""
             yield Fault(
                 f"{place}:{column or '-'}", f"{column or 'a column without a name'}: unknown column{hint}"
@@ -314,7 +346,7 @@ def _header_faults(header: list[str], place: str, separator: str) -> Iterator[Fa
         if header.count(column) > 1:
             yield Fault(f"{place}:{column}", f"{column}: the column is there twice")
     for column in ("name", "uuid"):
-        if column not in header:
+        if column not in {*header, *nearly}:
             yield Fault(f"{place}:{column}", f"{column}: required column is missing")
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from inventory.document import words_of
-from inventory.errors import BadFile, Fault
+from inventory.errors import Fault
 from inventory.importing import MAX_LIST_BYTES, Entry, NodeEntry
 from inventory.model import State
 
@@ -16,16 +16,13 @@ _AS_THEY_ARE = (
 )  # fmt: skip
 
 
-def read_export(text: str, *, name: str) -> tuple[Entry, ...] | None:
-    """The nodes of an export that have a machine; None if it is no export.
-
-    Raises:
-        BadFile: it has faults; every one is told with the node and its key.
-    """
+def read_export(text: str, *, name: str) -> tuple[tuple[Entry, ...], list[Fault]] | None:
+    """The nodes of an export that have a machine and no fault, and every fault; None if it is no export."""
+    text = text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}")
     if not text.lstrip().startswith("{") or '"exported_at"' not in text:
         return None
     if len(text.encode()) > MAX_LIST_BYTES:
-        raise BadFile(name, [Fault(name, f"larger than {MAX_LIST_BYTES} bytes")])
+        return (), [Fault(name, f"larger than {MAX_LIST_BYTES} bytes")]
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
@@ -53,9 +50,7 @@ def read_export(text: str, *, name: str) -> tuple[Entry, ...] | None:
                 entries.append(Entry(name, number, told, None, place))
     if not entries and not faults:
         faults.append(Fault(name, "no node in it has a machine"))
-    if faults:
-        raise BadFile(name, faults)
-    return tuple(entries)
+    return tuple(entries), faults
 
 
 def _plain(node: dict[str, Any]) -> dict[str, Any]:

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from inventory.errors import BadFile, BadInput, Fault, MusterError, Refused
-from inventory.importing import MAX_LIST_BYTES, Entry, read_list
+from inventory.errors import BadFile, Fault, MusterError, Refused
+from inventory.importing import Entry, read_entries
 from inventory.importing_export import read_export
-from inventory.lifecycle import anew, next_command, unadopted, whose_turn
+from inventory.lifecycle import anew, next_command, only_told, unadopted, whose_turn
 from inventory.model import Node, State
 from inventory.store import Store
 
@@ -41,25 +41,6 @@ class Imported:
         return told
 
 
-def read_text(file: Path) -> str | None:
-    """The text of a file that may be a list; None where there is none, which is left to the reader of receipts.
-
-    Raises:
-        BadInput: it is larger than any list.
-    """
-    try:
-        with file.open("rb") as source:
-            raw = source.read(MAX_LIST_BYTES + 1)
-        text = raw.decode("utf-8")
-    except (OSError, UnicodeDecodeError):
-        return None
-    if len(raw) > MAX_LIST_BYTES:
-        raise BadInput(
-            f"{file} was not read", why=f"it is larger than {MAX_LIST_BYTES} bytes", next_step="split it"
-        )
-    return text
-
-
 def read_lists(texts: Iterable[tuple[str, str]]) -> tuple[Entry, ...]:
     """The nodes of several lists, by name and text.
 
@@ -71,11 +52,9 @@ def read_lists(texts: Iterable[tuple[str, str]]) -> tuple[Entry, ...]:
     files = []
     for name, text in texts:
         files.append(name)
-        try:
-            exported = read_export(text, name=name)
-            entries += read_list(text, name=name) if exported is None else exported
-        except BadFile as error:
-            faults += error.faults
+        found, wrong = read_export(text, name=name) or read_entries(text, name=name)
+        entries += found
+        faults += wrong
     faults += _twice(entries)
     if faults:
         raise BadFile(", ".join(files), faults)
@@ -105,8 +84,8 @@ def compare(entries: Sequence[Entry], store: Store) -> dict[str, Node]:
             claim = theirs.get((kind, value))
             if claim is None or claim.told.name == node.name:
                 continue
-            # A uuid stays its node's for good; whatever else a retired one had is free again.
-            if node.state is not State.RETIRED or kind == "uuid":
+            # A uuid stays its node's for good, if anybody looked; whatever else a retired one had is free again.
+            if node.state is not State.RETIRED or (kind == "uuid" and not free_uuid(node)):
                 key = _KEYS[kind]
                 told = f"{key}: {_shown(kind, value)} is on record as {node.name}'s, which is {node.state}"
                 clashes.append((claim, f"{claim.place(key)}: {told}"))
@@ -138,7 +117,11 @@ def put(
         try:
             yield Imported(entry, put_on_record(store, node, why=why), changed=True)
         except MusterError as error:
-            yield Imported(entry, None, changed=False, error=error)
+            there = store.get(node.name)  # by another who imports the same list at this moment
+            if there is not None and there.state not in _FREE and not [*_differences(entry, there)]:
+                yield Imported(entry, there, changed=False)
+            else:
+                yield Imported(entry, None, changed=False, error=error)
 
 
 def put_on_record(store: Store, node: Node, *, why: str) -> Node:
@@ -148,6 +131,18 @@ def put_on_record(store: Store, node: Node, *, why: str) -> Node:
         Refused: the name has a machine, or the uuid is on record.
         AddressTaken: its static address is another node's.
     """
+    for other in store.claimants(uuid=node.uuid):
+        if other.name != node.name and not free_uuid(other):
+            raise Refused(
+                f"{node.name} was not put on record",
+                why=f"its uuid {node.uuid} is on record as {other.name}'s, which is {other.state}",
+                next_step=f"node-inventory show {other.name}",
+            )
+        if other.name != node.name:
+            told = f"its uuid is {node.name}'s: it was told of under a wrong name"
+            freed = store.save(anew(other), why=told)  # a shared record lets a retired node's uuid stay
+            for state in (State.RETIRING, State.RETIRED):
+                freed = store.save(replace(freed, state=state), why=told)
     former = store.get(node.name)
     if former is None:
         return store.add(node, why=why)
@@ -161,6 +156,11 @@ def put_on_record(store: Store, node: Node, *, why: str) -> Node:
             next_step=f"node-inventory show {node.name}",
         )
     return store.save(replace(node, version=former.version), why=why)
+
+
+def free_uuid(node: Node) -> bool:
+    """Whether its uuid may be another name's: a list had told of it, nobody had looked, and it was taken off again."""
+    return node.state is State.RETIRED and only_told(node)
 
 
 def lines(done: Imported, *, dry_run: bool) -> list[str]:

@@ -10,6 +10,7 @@ import typer
 
 from inventory.console import Console
 from inventory.errors import EXIT_MEANINGS
+from inventory.plain_values import PlainCommand, PlainGroup
 
 if TYPE_CHECKING:
     from inventory.settings import FromFile
@@ -96,10 +97,10 @@ def verb(
     """
     if app.registered_callback is None:
         # A callback makes verbs of the functions, also of a single one, and is where --version belongs.
-        app.callback()(_with_options(_nothing, {"version": _VERSION}))
+        app.callback(cls=PlainGroup)(_with_options(_nothing, {"version": _VERSION}))
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
-        app.command(name)(_with_options(function, _HOUSE, files))
+        app.command(name, cls=PlainCommand)(_with_options(function, _HOUSE, files))
         return function
 
     return register
@@ -111,7 +112,9 @@ def lone(
     """Make a function all that the command does; otherwise as `verb`."""
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
-        app.command(help=app.info.help)(_with_options(function, {**_HOUSE, "version": _VERSION}, files))
+        app.command(help=app.info.help, cls=PlainCommand)(
+            _with_options(function, {**_HOUSE, "version": _VERSION}, files)
+        )
         return function
 
     return register

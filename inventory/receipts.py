@@ -11,7 +11,6 @@ from inventory.document import Model, RelativePath, load
 from inventory.errors import BadInput, MusterError, Refused
 from inventory.model import Node, State
 from inventory.show import need_node
-from inventory.signature import MAX_BYTES
 from inventory.store import Store
 from inventory.ticket import Receipt, iso, peek_ticket, read_receipt
 
@@ -80,23 +79,6 @@ class Taken:
             "changed": self.changed,
             "why": self.why,
         }
-
-
-def read_file(file: Path) -> str:
-    """The text of a receipt's file.
-
-    Raises:
-        BadInput: it cannot be read.
-    """
-    try:
-        with file.open("rb") as source:
-            return source.read(MAX_BYTES + 1).decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(
-            f"{file} is no receipt",
-            why=(error.strerror if isinstance(error, OSError) else None) or "it is not text",
-            next_step="pass the file that the holder handed over",
-        ) from error
 
 
 def take(text: str, *, signers: Path, store: Store, now: datetime, dry_run: bool = False) -> Taken:

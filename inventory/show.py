@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from inventory.receipts import Taken
 
 TITLES = ("NAME", "STATE", "NEXT", "ADDRESS", "VMID", "PROXMOX-NODE", "EXPIRES", "VERIFIED")
+SPARE = ("PROXMOX-NODE", "VMID", "VERIFIED", "ADDRESS", "EXPIRES")
+"""What a narrow terminal goes without, the first of them first."""
 _COLUMNS = ("name", "state", "next", "address", "vmid", "proxmox_node", "not_after", "verified_at")
 EVENT_TITLES = ("WHEN", "WHO", "HOST", "FROM", "TO", "WHY")
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from inventory.console import Console
-from inventory.errors import ExitCode
+from inventory.errors import BadInput, ExitCode
 from inventory.store.scratch import is_shared, scratch_record
 from lab import running
 from lab.lifeline import tied
@@ -24,8 +24,8 @@ from lab.scenarios import KNOWN, check_names
 
 NODE = "gpu-01"
 PROFILE = "small"  # of the good template
-_COMMAND_TIMEOUT_S = 900.0  # a VM whose processors are emulated takes minutes to boot on a busy machine
-_VM_DEADLINE_S = "300"  # verify-node's own is for processors that are not emulated
+_COMMAND_TIMEOUT_S = 1800.0  # a VM whose processors are emulated takes minutes to boot on a busy machine
+_VM_DEADLINE_S = "900"  # verify-node's own is for processors that are not emulated
 _ERROR_PREFIXES = ("error:", "why:", "next:", "bug:")
 
 
@@ -118,7 +118,7 @@ def _in_lab(
     keep: bool,
     profile: str,
 ) -> Outcome:
-    places = Places(Path(tempfile.mkdtemp(prefix="muster-demo-")))
+    places = Places(_new_folder())
     try:
         console.say("starting a lab of its own")
         if (wait := running.long_wait(backend)) is not None:
@@ -138,6 +138,22 @@ def _in_lab(
     return outcome
 
 
+def _new_folder() -> Path:
+    """The demo's own directory.
+
+    Raises:
+        BadInput: there is nowhere to make it.
+    """
+    try:
+        return Path(tempfile.mkdtemp(prefix="muster-demo-"))
+    except OSError as error:
+        raise BadInput(
+            "the demo has no place",
+            why=str(error.strerror or error),
+            next_step="set TMPDIR to a directory that you can write to, on a disk that is not full",
+        ) from error
+
+
 def tell(console: Console, lab: running.Lab) -> None:
     """Say which backend a lab has, and what is not real about it."""
     console.say(f"the lab is up: {lab.url}, nodes by the {lab.backend} backend in {lab.prefix}")
@@ -155,7 +171,10 @@ def walk(
     inventory: the record's URL; None: the lab's own.
     """
     outcome = Outcome(lab)
-    environment = {**_inherited(), **lab.places.environment()}
+    # What a command that is killed leaves of its temporary files goes with the demo's.
+    temporary = lab.places.root / "tmp"
+    temporary.mkdir(mode=0o700, exist_ok=True)
+    environment = {**_inherited(), **lab.places.environment(), "TMPDIR": str(temporary)}
     if inventory is not None:
         environment["MUSTER_INVENTORY"] = inventory
     manner = ("--quiet",) if console.quiet else ()
@@ -164,6 +183,7 @@ def walk(
         console.say(f"$ {' '.join((step.command, *arguments))}")
         began = time.monotonic()
         code, text, error = _run([*_program(step), *arguments], environment)
+        error = keep_tracebacks(console, temporary, error)
         seconds = round(time.monotonic() - began, 3)
         node, complaint = _node(text)
         outcome.nodes[step.name] = node
@@ -175,6 +195,15 @@ def walk(
             outcome.error = row["error"] = error or complaint or f"{step.command} ended with {code}"
             break
     return outcome
+
+
+def keep_tracebacks(console: Console, temporary: Path, error: str) -> str:
+    """An error in which the tracebacks that it names lie where they outlive the demo."""
+    for trace in temporary.glob("muster-bug-*"):
+        kept = shutil.move(trace, tempfile.mkdtemp(prefix="muster-bug-"))
+        console.trouble(f"kept: {kept}")
+        error = error.replace(str(trace), str(kept))
+    return error
 
 
 def summary(outcome: Outcome) -> list[str]:

@@ -4,7 +4,7 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ _SWITCHES = (  # what can forbid user namespaces to an ordinary user, the value 
     ("kernel.unprivileged_userns_clone", "0", "1"),
     ("user.max_user_namespaces", "0", "10000"),
 )
+_SETTINGS = Path("/proc/sys")
 _INSTALL = re.compile(r"apt-get install [^;,\n]*[^;,.\s)]")
 
 
@@ -110,30 +111,37 @@ def remedy(name: str, why: str, *, root: bool | None = None) -> str | None:
     if name == "namespaces":
         if not root:
             return 'sudo "$(command -v node-lab)" up'
-        return _install(_missing(namespaces.TOOLS), root=root)
+        return _install(missing(namespaces.TOOLS), root=root)
     if name == "directory":
-        return _install(_missing(("tar", "openssl", "python3")), root=root)
+        return _install(missing(("tar", "openssl", "python3")), root=root)
     return None
 
 
-def improvement(backend: Backend) -> str | None:
-    """The line that would let a backend that starts make nodes that are more real."""
+def missing(programs: Iterable[str]) -> list[str]:
+    """Those that this machine does not have."""
+    return [program for program in programs if find_program(program) is None]
+
+
+def improvement(
+    backend: Backend, *, absent: Callable[[Iterable[str]], list[str]] = missing, settings: Path = _SETTINGS
+) -> str | None:
+    """The line that would let a backend that starts make nodes that are more real.
+
+    absent: which of some programs this machine does not have. settings: where the kernel shows its own.
+    """
     root = os.geteuid() == 0
     if backend.name == "namespaces":
-        return _install(_missing(("sshd", "sudo")), root=root)
-    if isinstance(backend, DirectoryBackend) and backend.walls is None:
-        switched = _switched_off(Path("/proc/sys"))
+        return _install(absent(("sshd", "sudo")), root=root)
+    if not isinstance(backend, DirectoryBackend):
+        return None
+    walls: list[str] = []
+    if backend.walls is None:
+        switched = _switched_off(settings)
         if switched is not None:
             return switched if root else f"sudo {switched}"
         # Whatever was there has been tried, and did not stand.
-        return _install(_missing(("bwrap",)), root=root) or _install(
-            _missing(user_namespace.TOOLS), root=root
-        )
-    return None
-
-
-def _missing(programs: Iterable[str]) -> list[str]:
-    return [program for program in programs if find_program(program) is None]
+        walls = absent(("bwrap",)) or absent(user_namespace.TOOLS)
+    return _install((*walls, *absent(("sshd",))), root=root)
 
 
 def _install(programs: Iterable[str], *, root: bool) -> str | None:

@@ -29,11 +29,10 @@ from lab.machines import Machines
 from lab.power import Power, done
 from lab.tasks import Body, Tasks
 from lab.uploads import UploadCalls
-from lab.vm_calls import Call, VmCalls, data
+from lab.vm_calls import VERSION, Call, VmCalls, data
 
 Values = Mapping[str, Any]
 
-_VERSION = {"version": "9.2.11", "release": "9.2", "repoid": "0123456789abcdef"}
 _COUNTED_EVERY_S = 10.0  # pvestatd's rhythm, in which /cluster/resources learns of VMs
 _UPID = re.compile(r"UPID:[^:\s]+:[0-9A-F]{8}:[0-9A-F]{8,9}:[0-9A-F]{8}:[^:\s]+:[^:\s]*:[^:\s]+:")
 _QEMU = "/nodes/{node}/qemu/{vmid}"
@@ -100,8 +99,9 @@ class LabPve(VmCalls, UploadCalls, FakePve):  # type: ignore[misc]  # fakepve ca
 
     def _routes_lab(self) -> list[tuple[str, str, Any]]:
         return [
+            ("GET", "/cluster/mapping/pci", self.no_mappings),
             ("GET", "/cluster/nextid", self._nextid),
-            ("GET", "/nodes/{node}/version", self._node_version),
+            ("GET", "/nodes/{node}/version", self.node_version),
             ("PUT", f"{_QEMU}/resize", self._resize),
             ("GET", f"{_QEMU}/cloudinit", self._cloudinit),
             ("PUT", f"{_QEMU}/cloudinit", self._cloudinit_write),
@@ -200,10 +200,7 @@ class LabPve(VmCalls, UploadCalls, FakePve):  # type: ignore[misc]  # fakepve ca
         return await super()._ticket(request)
 
     async def _version(self, _request: web.Request) -> web.Response:
-        return data(_VERSION)
-
-    async def _node_version(self, _values: Values, _user: str) -> dict[str, str]:
-        return _VERSION
+        return data(VERSION)
 
     def _active_store(self, name: str, node: str) -> Any:
         store = self._check_enabled(name, node)

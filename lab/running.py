@@ -14,12 +14,12 @@ import time
 import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from inventory.command import state_home
 from inventory.errors import BadInput, Damaged, MusterError, NotVerified, OtherSide, Refused
 from inventory.files import lock
+from lab import no_lab
 from lab.places import Places
 from lab.scenarios import check_names
 
@@ -27,7 +27,6 @@ START_TIMEOUT_S = 90.0
 VM_START_TIMEOUT_S = 1200.0  # an image is built first, and a guest has to get on
 STOP_TIMEOUT_S = 40.0
 _ASK_TIMEOUT_S = 15.0
-_LOG_LINES = 8
 _ERRORS: dict[int, type[MusterError]] = {
     int(kind.exit_code): kind for kind in (BadInput, Refused, OtherSide, NotVerified, Damaged)
 }
@@ -88,14 +87,25 @@ def long_wait(backend: str | None) -> str | None:
 
 
 def find(places: Places) -> Lab | None:
-    """The lab that runs in a directory, if one does and is ready."""
-    if holder(places) is None:
+    """The lab that runs in a directory, if one does and is ready.
+
+    Raises:
+        BadInput: this user cannot look there.
+        Refused: one runs there that another version started.
+    """
+    pid = holder(places)
+    if pid is None:
         return None
     try:
         found = json.loads(places.ready.read_bytes())
     except (FileNotFoundError, json.JSONDecodeError):
         return None
-    return _lab(places, found)
+    try:
+        lab = _lab(places, found)
+    except (KeyError, TypeError) as error:
+        raise no_lab.other_version(places.ready) from error
+    # Else it is a dead one's, which the one that starts has not cleared away yet.
+    return lab if lab.pid == pid else None
 
 
 def up(places: Places, *, backend: str | None, templates: Sequence[str] = ()) -> tuple[Lab, bool]:
@@ -107,14 +117,33 @@ def up(places: Places, *, backend: str | None, templates: Sequence[str] = ()) ->
         MusterError: it did not start, in its own words.
     """
     names = check_names(templates)
-    lab = find(places)
+    lab = _found_soon(places, start_timeout_s(backend))
     if lab is None:
-        lab, process = start(places, backend=backend, templates=names)
+        try:
+            lab, process = start(places, backend=backend, templates=names)
+        except Refused:
+            # Someone else's lab may have taken the directory between our look and our start.
+            if (lab := _found_soon(places, start_timeout_s(backend))) is None:
+                raise
+            return _fitting(lab, backend, names), False
         if process.stdout is not None:
             process.stdout.close()
         # It is meant to live on: nobody waits for it, which Popen would warn of.
         process.returncode = 0
         return lab, True
+    return _fitting(lab, backend, names), False
+
+
+def _found_soon(places: Places, timeout_s: float) -> Lab | None:
+    """The lab that runs in a directory, waited for while it starts; None if none does, or not in time."""
+    deadline = time.monotonic() + timeout_s
+    while (lab := find(places)) is None and holder(places) is not None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return lab
+
+
+def _fitting(lab: Lab, backend: str | None, names: Sequence[str]) -> Lab:
+    """A lab that was up already, if it is what was asked for."""
     if backend not in {None, lab.backend}:
         raise Refused(
             f"no lab with backend {backend} was started",
@@ -127,7 +156,7 @@ def up(places: Places, *, backend: str | None, templates: Sequence[str] = ()) ->
             why="one without it is up",
             next_step="node-lab down, then run it again",
         )
-    return lab, False
+    return lab
 
 
 def facts(lab: Lab) -> dict[str, Any]:
@@ -164,11 +193,17 @@ def need_running(places: Places) -> Lab:
 
 
 def holder(places: Places) -> int | None:
-    """The pid of the server that holds a directory, whether it is ready or not (0: not known yet)."""
+    """The pid of the server that holds a directory, whether it is ready or not (0: not known yet).
+
+    Raises:
+        BadInput: this user cannot look there.
+    """
     try:
         descriptor = os.open(places.lock, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise no_lab.no_place(places.root, error) from error
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -202,14 +237,19 @@ def start(
     Raises:
         MusterError: it did not start, in its own words.
     """
-    places.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "lab.server", "--state", str(places.root)]
+    # -P: what lies in the current directory is not ours, whatever it is called.
+    command = [sys.executable, "-P", "-m", "lab.server", "--state", str(places.root)]
     command += ["--backend", backend] if backend is not None else []
     command += [word for name in templates for word in ("--template", name)]
     command += ["--tied", str(os.getpid())] if tied else []
     command += ["--ephemeral"] if ephemeral else []
     command += [] if authority else ["--without-authority"]
-    with places.log.open("ab") as log:
+    try:
+        places.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        opened = places.log.open("ab")
+    except OSError as error:
+        raise no_lab.no_place(places.root, error) from error
+    with opened as log:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, start_new_session=True
         )
@@ -217,7 +257,7 @@ def start(
         timeout_s = start_timeout_s(backend)
         report = _first_line(process, timeout_s)
         if report is None:
-            raise _silent(places, timeout_s)
+            raise no_lab.silent(process, places.log, timeout_s)
         if failed := report.get("failed"):
             kind = _ERRORS.get(failed["code"], OtherSide)
             raise kind(failed["what"], why=failed["why"], next_step=failed["next"])
@@ -320,19 +360,3 @@ def _first_line(process: "subprocess.Popen[bytes]", timeout_s: float) -> dict[st
         text += part
     report: dict[str, Any] = json.loads(text)
     return report
-
-
-def _silent(places: Places, timeout_s: float) -> OtherSide:
-    lines = _tail(places.log)
-    return OtherSide(
-        "the lab did not start",
-        why="\n".join(lines) or f"its server said nothing in {timeout_s:.0f} s",
-        next_step=f"see {places.log}, and please report it",
-    )
-
-
-def _tail(log: Path) -> list[str]:
-    try:
-        return log.read_text(errors="replace").splitlines()[-_LOG_LINES:]
-    except OSError:
-        return []

@@ -16,6 +16,7 @@ from lab.tasks import Body, Tasks
 Values = Mapping[str, Any]
 Call = Callable[[Any, dict[str, Any]], Awaitable[Any]]
 
+VERSION = {"version": "9.2.11", "release": "9.2", "repoid": "0123456789abcdef"}
 AGENT_PING_S = 3.0  # how long a real host waits for guest-ping
 COPY_S = 0.2  # how long the lab takes to copy a disk in full
 _PUT = "config"  # who holds the lock file of a VM while its config is changed
@@ -67,6 +68,16 @@ class VmCalls:
             return call(self.find(values["node"], values["vmid"]), values)
 
         return data(await self.through(request, found))
+
+    # The host
+
+    async def node_version(self, _values: Values, _user: str) -> dict[str, str]:
+        """What one host runs."""
+        return VERSION
+
+    async def no_mappings(self, _values: Values, _user: str) -> list[object]:
+        """The PCI mappings: the lab's host has no device to hand on."""
+        return []
 
     # Power
 

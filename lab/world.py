@@ -74,7 +74,7 @@ def make_world(
         OtherSide: ssh-keygen is not there, or failed.
     """
     secret = str(uuid.uuid4())
-    infra, holder = _new_key(places.infra_key, "infra@lab"), _new_key(places.holder_key, "holder@lab")
+    infra, holder = new_key(places.infra_key, "infra@lab"), new_key(places.holder_key, "holder@lab")
     signers = '{} namespaces="{}" {}\n'
     files = {
         places.token: f"{TOKEN}={secret}\n",
@@ -103,6 +103,29 @@ def make_authority(places: Places, *, now: datetime) -> None:
     Authority.create(
         places.authority, policy_file=places.policy, passphrase=passphrase, now=now, kdf=KDF_FLOOR
     )
+
+
+def new_key(path: Path, comment: str) -> str:
+    """A new SSH key without a passphrase; gives its public line.
+
+    Raises:
+        OtherSide: ssh-keygen is not there, or could not write it.
+    """
+    command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(path)]
+    try:
+        subprocess.run(
+            command, check=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=_KEYGEN_TIMEOUT_S
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        output = getattr(error, "stderr", None) or b""
+        absent = isinstance(error, OSError)
+        remedy = "install ssh-keygen (Debian: apt-get install openssh-client)"
+        raise OtherSide(
+            "the lab has no SSH keys",
+            why=output.decode(errors="replace").strip() or str(error),
+            next_step=remedy if absent else "mend that, then run the command again",
+        ) from error
+    return path.with_name(path.name + ".pub").read_text().strip()
 
 
 def _site(
@@ -161,20 +184,3 @@ install: {{dir: {_text(install.dir)}, owner: {_text(install.owner)}, group: {_te
 def _text(value: str) -> str:
     """A YAML scalar that stays text, whatever is in it (YAML 1.2 takes JSON's strings)."""
     return json.dumps(value)
-
-
-def _new_key(path: Path, comment: str) -> str:
-    """A new SSH key without a passphrase; gives its public line."""
-    command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(path)]
-    try:
-        subprocess.run(
-            command, check=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=_KEYGEN_TIMEOUT_S
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        output = getattr(error, "stderr", None) or b""
-        raise OtherSide(
-            "the lab has no SSH keys",
-            why=output.decode(errors="replace").strip() or str(error),
-            next_step="install ssh-keygen (Debian: apt-get install openssh-client)",
-        ) from error
-    return path.with_name(path.name + ".pub").read_text().strip()

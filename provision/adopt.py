@@ -3,17 +3,17 @@
 Nothing that a list said of it is believed: its address, host keys and machine-id are read from the guest itself.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from inventory.errors import MusterError, OtherSide
-from inventory.importing_record import put_on_record
+from inventory.importing_record import free_uuid, put_on_record
 from inventory.lifecycle import unadopted
 from inventory.model import HostKey, Node, State, check_node_name
 from inventory.store import Store, utc_now
 from provision import guest
-from provision.adopt_addresses import Seen, wanted_as_found
+from provision.adopt_addresses import Seen, addresses_of, static_addresses, wanted_as_found
 from provision.adopt_find import Uuids
 from provision.adopt_look import AGAIN, Look, refused
 from provision.config import is_ours, mac_of
@@ -76,21 +76,21 @@ class Adopting:
                 why = f"it is on record with profile {known.profile}, not {profile}"
                 raise refused(name, why, "leave --profile away")
             return None
-        others = tuple(other for other in self._store.all() if other.name != name)
-        _check_claims(name, found.uuid, found.vmid, others)
+        self._check_claims(name, found.uuid, found.vmid)
         chosen = self._site.profile_for(asked=profile, recorded=known.profile if known else None)
         part = self._site.profile(chosen)
         machine = self._machine(name, found.host, found.vmid)
         seen = self._asked(name, machine)
+        found_on = Seen(machine, seen)
         spec = wanted_as_found(
             self._site,
             name,
             chosen,
             ssh_keys=login_keys(part.ssh_keys_file),
-            others=others,
             told=known,
-            found=Seen(machine, seen),
+            found=found_on,
         )
+        self._check_taken(spec)
         self._check_rights(spec, machine)
         keys, machine_id = self._identity(name, machine)
         self._check_twin(name, found.vmid, keys, machine_id, uuid=found.uuid)
@@ -104,6 +104,8 @@ class Adopting:
             tags=split_tags(str(machine.config.get("tags", ""))),
             macs=tuple(mac for index in range(32) if (mac := mac_of(machine.config, index))),
             addresses=guest.addresses_seen(seen),
+            ips=found_on.ips,
+            machine_id=machine_id,
             host_keys=keys,
             user=(known.user if known else None) or spec.user,
             ssh_port=known.ssh_port if known else spec.ssh_port,
@@ -225,6 +227,35 @@ class Adopting:
         wanted = needs(spec, [ReadFacts()], machine.config, version=version, vmid=machine.vmid)
         check_grants(spec.name, wanted, held, token=self._tools.hypervisor.token_id, done="adopted")
 
+    def _check_claims(self, name: str, uuid: str, vmid: int) -> None:
+        """Refuse a VM that the record has as another node's; a VM id is one machine at one site alone."""
+        for other in self._store.claimants(uuid=uuid, vmid=vmid):
+            if other.name == name:
+                continue
+            if other.uuid == uuid and not free_uuid(other):
+                why = f"uuid {uuid} is on record as {other.name}'s, which is {other.state}"
+                raise refused(name, why, f"node-inventory show {other.name}")
+            if other.vmid == vmid and other.state is not State.RETIRED and self._is_here(other):
+                why = f"VM {vmid} is on record as {other.name}'s, with uuid {other.uuid}; this one has {uuid}"
+                raise refused(
+                    name, why, f"look what became of {other.name}: node-inventory show {other.name}"
+                )
+
+    def _is_here(self, node: Node) -> bool:
+        """Whether it is of this site, as far as anybody knows."""
+        return node.site in {None, self._site.name}
+
+    def _check_taken(self, spec: NodeSpec) -> None:
+        """Refuse static addresses that another node has, here or where nobody knows."""
+        mine = addresses_of(spec)
+        for other in self._store.claimants(ips=mine, site=self._site.name):
+            if other.name != spec.name:
+                taken = mine & static_addresses(other)
+                why = f"{', '.join(sorted(taken))} is on record as {other.name}'s"
+                raise refused(
+                    spec.name, why, f"look which of the two has it: node-inventory show {other.name}"
+                )
+
     def _check_twin(
         self, name: str, vmid: int, keys: tuple[HostKey, ...], machine_id: str | None, *, uuid: str
     ) -> None:
@@ -247,14 +278,3 @@ def _silent(name: str, machine: MachineFound, why: str) -> MusterError:
         why=f"the guest agent of VM {machine.vmid} on {machine.host} does not answer: {why}",
         next_step=f"see that qemu-guest-agent runs in it, then: {AGAIN}",
     )
-
-
-def _check_claims(name: str, uuid: str, vmid: int, others: Iterable[Node]) -> None:
-    """Refuse a VM that the record has as another node's."""
-    for other in others:
-        if other.uuid == uuid:
-            why = f"uuid {uuid} is on record as {other.name}'s, which is {other.state}"
-            raise refused(name, why, f"node-inventory show {other.name}")
-        if other.vmid == vmid and other.state is not State.RETIRED:
-            why = f"VM {vmid} is on record as {other.name}'s, with uuid {other.uuid}; this one has {uuid}"
-            raise refused(name, why, f"look what became of {other.name}: node-inventory show {other.name}")

@@ -31,6 +31,15 @@ class Seen:
             for entry in interface.get("ip-addresses") or ()
         )
 
+    @property
+    def ips(self) -> frozenset[str]:
+        """Every address of the guest, on whichever NIC."""
+        return frozenset(
+            str(entry.get("ip-address", "")).partition("%")[0].lower()
+            for interface in self.interfaces
+            for entry in interface.get("ip-addresses") or ()
+        )
+
 
 def wanted_as_found(
     site: Site,
@@ -38,7 +47,6 @@ def wanted_as_found(
     profile: str,
     *,
     ssh_keys: tuple[str, ...],
-    others: tuple[Node, ...],
     told: Node | None,
     found: Seen,
 ) -> NodeSpec:
@@ -47,7 +55,7 @@ def wanted_as_found(
     told: what is on record of the node, from a list.
 
     Raises:
-        Refused: the profile or the site file has static addresses, and the VM has others, or another node's.
+        Refused: the profile or the site file has static addresses, and the VM has others.
         BadInput: there is no such profile.
     """
     part = site.profile(profile)
@@ -59,10 +67,24 @@ def wanted_as_found(
     )
     address = Address(ip, int(prefix), "static") if ip else None
     as_found = Node(name, State.AWAITING_IDENTITY, address=address, fabrics=fabrics)
-    spec = want(site, name, profile, ssh_keys=ssh_keys, nodes=(*others, as_found))
+    spec = want(site, name, profile, ssh_keys=ssh_keys, nodes=(as_found,))
     _check_wanted(site, spec, found, by_hand)
-    _check_taken(spec, others)
     return spec
+
+
+def addresses_of(spec: NodeSpec) -> set[str]:
+    """The static addresses that the node gets, without their prefix."""
+    return _bare(spec.address, *(fabric.address for fabric in spec.fabrics))
+
+
+def static_addresses(node: Node) -> set[str]:
+    """Those that a node on record has."""
+    own = node.address.ip if node.address and node.address.source == "static" else None
+    return _bare(own, *(fabric.address for fabric in node.fabrics))
+
+
+def _bare(*addresses: str | None) -> set[str]:
+    return {str(ip_interface(text).ip) for text in addresses if text is not None}
 
 
 def _in_range(seen: Sequence[str], addresses: Addresses | None) -> str:
@@ -81,12 +103,16 @@ def _in_range(seen: Sequence[str], addresses: Addresses | None) -> str:
 
 
 def _check_wanted(site: Site, spec: NodeSpec, found: Seen, by_hand: Mapping[str, str | None]) -> None:
-    own = site.nodes.get(spec.name, NodePart())
+    own, part = site.nodes.get(spec.name, NodePart()), site.profile(spec.profile)
     if spec.address is not None and not _has(found.on(0), spec.address):
-        whose = "the site file says" if own.address else f"profile {spec.profile} has a range for, such as"
+        whose = (
+            f"that the site file says: {own.address}"
+            if own.address
+            else f"that profile {spec.profile} has a range for: {_range(part.network.addresses)}"
+        )
         raise refused(
             spec.name,
-            f"it has {', '.join(found.on(0)) or 'no address'} on net0, and not one that {whose} {spec.address}",
+            f"it has {', '.join(found.on(0)) or 'no address'} on net0, and not one {whose}",
             f"name the profile whose network has it (--profile), or mend nodes.{spec.name} in the site file",
         )
     for index, fabric in enumerate(spec.fabrics, start=1):
@@ -95,10 +121,11 @@ def _check_wanted(site: Site, spec: NodeSpec, found: Seen, by_hand: Mapping[str,
         said = {own.fabrics.get(fabric.name), by_hand.get(fabric.name)}
         # A passed function is no NIC that Proxmox knows, so a person's word must do.
         if fabric.bridge is not None or fabric.address not in said:
+            static = _range(part.fabrics[index - 1].addresses) or fabric.address
             raise refused(
                 spec.name,
                 f"it has {', '.join(found.on(index)) or 'no address'} on net{index}, and {fabric.name} of profile"
-                f" {spec.profile} has static addresses, such as {fabric.address}",
+                f" {spec.profile} has static addresses: {static}",
                 f"name another profile, or its address as nodes.{spec.name}.fabrics.{fabric.name} in the site file",
             )
 
@@ -107,16 +134,5 @@ def _has(seen: Sequence[str], address: str) -> bool:
     return any(text.partition("/")[0] == address.partition("/")[0] for text in seen)
 
 
-def _check_taken(spec: NodeSpec, others: Sequence[Node]) -> None:
-    mine = {address.partition("/")[0] for address in _static(spec.address, spec.fabrics)}
-    for other in others:
-        if other.state is State.RETIRED:
-            continue
-        static = other.address.ip if other.address and other.address.source == "static" else None
-        if taken := mine & {address.partition("/")[0] for address in _static(static, other.fabrics)}:
-            why = f"{', '.join(sorted(taken))} is on record as {other.name}'s"
-            raise refused(spec.name, why, f"look which of the two has it: node-inventory show {other.name}")
-
-
-def _static(address: str | None, fabrics: Sequence[Any]) -> list[str]:
-    return [text for text in (address, *(fabric.address for fabric in fabrics)) if text]
+def _range(addresses: Addresses | None) -> str:
+    return "" if addresses is None else f"{addresses.first} to {addresses.last}"

@@ -22,7 +22,8 @@ def refused(name: str, why: str, next_step: str) -> Refused:
 class Look:
     """A VM as it was found. node: what is on record under the name. spec: what its profile wants, at its addresses.
 
-    addresses: what the guest tells, for people. user, ssh_port: where its ticket will send the holder.
+    addresses: what the guest tells, for people; ips: the same by itself.
+    user, ssh_port: where its ticket will send the holder.
     drift: what differs from the profile. silent: VMs whose uuid nobody tells at the moment.
     """
 
@@ -34,6 +35,8 @@ class Look:
     tags: tuple[str, ...]
     macs: tuple[str, ...]
     addresses: str
+    ips: frozenset[str]
+    machine_id: str | None
     host_keys: tuple[HostKey, ...]
     user: str
     ssh_port: int
@@ -80,6 +83,12 @@ class Look:
             ]
             if self.node.vmid not in {None, self.machine.vmid}:
                 told.append(f"the list has it as VM {self.node.vmid}")
+            if self.node.proxmox_node not in {None, self.machine.host}:
+                told.append(f"the list has it on {self.node.proxmox_node}")
+            if self.node.address is not None and self.node.address.ip not in self.ips:
+                told.append(f"the list has address {self.node.address.ip}, and it has not")
+            if self.node.machine_id not in {None, self.machine_id}:
+                told.append(f"the list has another machine-id: {self.node.machine_id}")
         if self.silent:
             told.append(f"whether another VM has this uuid too cannot be told of {', '.join(self.silent)}")
         return told

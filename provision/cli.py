@@ -2,7 +2,7 @@
 
 import uuid
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -11,6 +11,11 @@ from inventory.console import Console
 from inventory.errors import BadInput
 from inventory.options import InventoryUrl, Yes, lone, new_app
 from provision.usage import check, names_of
+
+if TYPE_CHECKING:
+    from provision.run import Run
+
+R = TypeVar("R", bound="Run")
 
 HELP = """Make a node's VM on Proxmox, learn who it is, and sign a ticket for it.
 
@@ -172,16 +177,11 @@ def provision_node(
         return
     need("provision", "proxmoxer", "requests")
     from inventory.store import Store, utc_now
-    from provision.adopt import Adopting, Which
-    from provision.adopt_run import Adoption
     from provision.api_token import read_token
     from provision.handover import check_signing_key
-    from provision.leave import Leave, typed_name
     from provision.many import Many
     from provision.proxmox import Proxmox
-    from provision.retire import Retiring
     from provision.road import Road
-    from provision.rollback import Rollback
     from provision.run import Run, Wish, document, exit_code, rows, warnings_of
     from provision.spec import load_site
     from provision.tasks import Patience, Tools
@@ -205,36 +205,48 @@ def provision_node(
     with session() as proxmox:
         tools = Tools(proxmox, console, Patience() if wait is None else Patience(agent_s=wait))
         many = Many(tools, session, at_once=at_once)
-        leave = Leave(
-            wanted,
-            store=store,
-            console=console,
-            many=many,
-            confirm=lambda name: typed_name(console, name, yes=yes),
-        )
-        if retire:
-            results = leave.retire(
-                Retiring(site, store, tools), orphan=orphan_identity, plan_only=dry_run, receipt=receipt
-            )
-        elif rollback:
-            results = leave.roll_back(Rollback(store, tools), plan_only=dry_run)
-        else:
-            kind = Adoption if adopt else Run
-            run_of_all = kind(
-                Wish(wanted, profile, dry_run, reissue_ticket, ticket_out, drift),
-                site=site,
-                road=Road(site, store, tools),
+        # What takes nodes over or takes them away is not loaded to make them.
+        if retire or rollback:
+            from provision.leave import Leave, typed_name
+            from provision.retire import Retiring
+            from provision.rollback import Rollback
+
+            leave = Leave(
+                wanted,
                 store=store,
                 console=console,
-                confirm=lambda question: ask(console, question, yes=yes),
-                now=utc_now(),
                 many=many,
+                confirm=lambda name: typed_name(console, name, yes=yes),
             )
-            if isinstance(run_of_all, Adoption):
+            results = (
+                leave.retire(
+                    Retiring(site, store, tools), orphan=orphan_identity, plan_only=dry_run, receipt=receipt
+                )
+                if retire
+                else leave.roll_back(Rollback(store, tools), plan_only=dry_run)
+            )
+        else:
+
+            def begin(kind: type[R]) -> R:
+                return kind(
+                    Wish(wanted, profile, dry_run, reissue_ticket, ticket_out, drift),
+                    site=site,
+                    road=Road(site, store, tools),
+                    store=store,
+                    console=console,
+                    confirm=lambda question: ask(console, question, yes=yes),
+                    now=utc_now(),
+                    many=many,
+                )
+
+            if adopt:
+                from provision.adopt import Adopting, Which
+                from provision.adopt_run import Adoption
+
                 which = Which(vmid, None if vm_uuid is None else str(vm_uuid))
-                results = run_of_all.adopt(Adopting(site, store, tools), which)
+                results = begin(Adoption).adopt(Adopting(site, store, tools), which)
             else:
-                results = run_of_all.all()
+                results = begin(Run).all()
     for warning in warnings_of(results):
         console.warn(warning)
     for result in results:

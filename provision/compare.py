@@ -113,6 +113,14 @@ class _Look:
                 raise
         return self._configs[host, vmid]
 
+    def runs(self, guest: Guest) -> bool:
+        """Whether a VM that the list has as stopped runs: the list is some seconds old (pvestatd fills it).
+
+        Raises:
+            OtherSide: it was not told.
+        """
+        return self._hypervisor.running(guest.host, guest.vmid)
+
     def drift(self, node: Node, machine: MachineFound, profile: str) -> Drift:
         """What differs between the VM and its profile; what was set and waits for a restart is `pending`.
 
@@ -199,12 +207,12 @@ def _made(node: Node, look: _Look, lost: list[Node]) -> Iterator[Found]:
         lost.append(node)
         return
     if guest is not None:
-        yield from _standing(node, guest)
+        yield from _standing(node, guest, look)
     if node.state not in _NOT_MADE | _MAY_STOP and not unadopted(node):
         yield from _configured(node, MachineFound(vmid, host, config, running=True), look)
 
 
-def _standing(node: Node, guest: Guest) -> Iterator[Found]:
+def _standing(node: Node, guest: Guest, look: _Look) -> Iterator[Found]:
     """Where it stands, and whether it runs."""
     if node.proxmox_node is not None and guest.host != node.proxmox_node:
         yield checker.MOVED.of(
@@ -224,6 +232,12 @@ def _standing(node: Node, guest: Guest) -> Iterator[Found]:
             OtherSide.exit_code,
         )
     elif not guest.running and node.state not in _NOT_MADE | _MAY_STOP:
+        try:
+            if look.runs(guest):
+                return
+        except OtherSide as error:
+            yield NotChecked.of(error, checker.SOURCE, node.name)
+            return
         yield checker.STOPPED.of(node.name, found=f"{_place(guest)} is stopped", recorded=node.state)
 
 

@@ -54,7 +54,7 @@ def new_ticket(
             made_at=now,
             expires=now + timedelta(hours=site.ticket.valid_h),
             nonce=token_hex(16),
-            supersedes=_void(node),
+            supersedes=void_tickets(node),
         ),
         key_file=site.ticket.signing_key,
     )
@@ -86,7 +86,7 @@ def _pins(node: Node) -> tuple[HostKey, ...]:
     return pins
 
 
-def _void(node: Node) -> tuple[str, ...]:
+def void_tickets(node: Node) -> tuple[str, ...]:
     """The tickets that a new one makes void: the one on record, and those that it made void, the newest first."""
     if node.ticket is None:
         return ()

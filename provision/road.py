@@ -9,13 +9,12 @@ from inventory.errors import BadInput, MusterError, Refused
 from inventory.lifecycle import anew, unadopted
 from inventory.model import Node, State, check_node_name
 from inventory.store import AddressTaken, Store, utc_now
-from inventory.ticket import peek_ticket
 from provision.apply import Making
 from provision.config import Change, is_ours
 from provision.drift import Drift, accepting, is_accepted, refusal
 from provision.facts import Facts, read_facts
 from provision.gates import Gates
-from provision.handover import new_ticket
+from provision.handover import new_ticket, void_tickets
 from provision.ids import Ids
 from provision.journal import Journal
 from provision.known import Known
@@ -223,7 +222,8 @@ class Road:
         machine = self._own_machine(node)
         facts = read_facts(self._tools, spec, machine)
         journal = Journal(self._store, replace(node, spec_hash=spec.hash))
-        void = f"; ticket {peek_ticket(node.ticket).id} is void" if node.ticket else ""
+        former = void_tickets(node)
+        void = f"; ticket {former[0]} is void" if former else ""
         stays = drift(spec, machine, str(node.uuid))
         warnings = self._finish(journal, facts, why=f"a new ticket was made{void}", stays=stays)
         warnings += [stays_as_found(node, stays)] if stays else []

@@ -220,10 +220,14 @@ class Run:
         if words:
             self._console.say(words)
         if node.ticket is not None and node.state is State.AWAITING_IDENTITY:
-            ticket = peek_ticket(node.ticket)
+            again = f"provision-node {node.name} --reissue-ticket"
+            try:
+                ticket = peek_ticket(node.ticket)
+            except Refused as error:
+                what = f"the ticket of {node.name} on record is none"
+                return replace(result, error=Refused(what, why=error.why, next_step=again))
             expires = iso(ticket.expires)
             if ticket.expires <= self._now:
-                again = f"provision-node {node.name} --reissue-ticket"
                 warnings.append(
                     f"the ticket for {node.name} has expired at {expires}; for a new one: {again}"
                 )
@@ -316,7 +320,7 @@ def _as_json(result: Result) -> dict[str, Any]:
         "state": str(node.state) if node else None,
         "changed": result.changed,
         "plan": [as_json(step) for step in result.steps],
-        "ticket": _ticket_as_json(node.ticket) if node and node.ticket else None,
+        "ticket": _ticket_as_json(node.ticket) if node and node.ticket and result.error is None else None,
         "warnings": list(result.warnings),
     }
     if result.prepared is not None and result.prepared.drift:

@@ -91,7 +91,7 @@ def _run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         [*_ALWAYS, f"--user-data-dir={folder / 'browser'}", *arguments],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]

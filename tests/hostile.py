@@ -15,6 +15,7 @@ from inventory.model import HostKey
 
 ADDRESS = "127.0.0.1"
 MANY = 10 * 1024 * 1024
+HOLDS_S = 120.0  # for so long a session that stands still would hold whoever has no deadline of their own
 
 
 @contextmanager
@@ -43,9 +44,9 @@ def raw(talk: Callable[[socket.socket, threading.Event], None]) -> Iterator[int]
             yield listener.getsockname()[1]
         finally:
             over.set()
-            server.join(timeout=5)
+            server.join(timeout=600)
             for thread in threads:
-                thread.join(timeout=5)
+                thread.join(timeout=600)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +79,11 @@ def hostile(host_key: Path, *, stalled: bool = False) -> Iterator[Hostile]:
     class StalledSession(asyncssh.SSHServerSession[bytes]):
         def exec_requested(self, command: str) -> bool:
             if command == "never-answered":
-                release.wait(30)
+                release.wait(HOLDS_S)
             return True
 
         def session_started(self) -> None:
-            release.wait(30)
+            release.wait(HOLDS_S)
 
     async def serve() -> None:
         server = await asyncssh.create_server(
@@ -104,12 +105,12 @@ def hostile(host_key: Path, *, stalled: bool = False) -> Iterator[Hostile]:
     thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
     thread.start()
     try:
-        assert ready.wait(10)
+        assert ready.wait(60)
         yield Hostile(ports[0], HostKey.from_line(host_key.with_suffix(".pub").read_text()), release)
     finally:
         release.set()
         over.set()
-        thread.join(timeout=10)
+        thread.join(timeout=600)
         for task in asyncio.all_tasks(loop):
             task.cancel()
         loop.run_until_complete(asyncio.sleep(0.05))
@@ -123,7 +124,7 @@ async def _handle(process: "asyncssh.SSHServerProcess[bytes]") -> None:
                 process.stdout.write(b"said\n")
                 process.stdout.write_eof()
                 process.stderr.write_eof()
-                await asyncio.sleep(30)
+                await asyncio.sleep(HOLDS_S)
             case "closes":
                 process.stdout.write(b"said\n")
                 process.close()

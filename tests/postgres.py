@@ -8,7 +8,6 @@ import pwd
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -21,12 +20,14 @@ from typing import Any, Self
 from urllib.parse import quote, urlencode
 
 from tests import postgres_keeper
+from tests.ports import free_port
 
 SUPERUSER = "postgres"
 OWNER = "muster"  # no superuser: it owns the database `muster` and those of fresh_database()
+GIVEN = os.environ.get("MUSTER_POSTGRES_BIN", "")  # another version's programs; read before tests scrub it
 _PORT = 5432  # of the socket's name, where nothing listens on TCP
-_START_S = 30.0
-_STOP_S = 5.0
+_START_S = 120.0
+_STOP_S = 60.0
 
 # What was committed is written, so that it outlives a crash() of the server; fsync is for crashes of the machine.
 # The time zone is one that nobody takes for UTC: a record that relies on the server's would show it.
@@ -47,7 +48,7 @@ max_connections = 60
 timezone = 'Asia/Kathmandu'
 log_timezone = 'UTC'
 """
-_LOCAL = "local all all trust\n"  # the folder lets nobody else in
+_LOCAL = "local all,replication all trust\n"  # the folder lets nobody else in
 
 
 class NoServer(Exception):
@@ -59,11 +60,13 @@ class SqlRefused(Exception):
 
 
 def programs() -> Path:
-    """The folder of the newest PostgreSQL server here.
+    """The folder of the newest PostgreSQL server here, or the one that MUSTER_POSTGRES_BIN names.
 
     Raises:
         NoServer: there is none.
     """
+    if GIVEN:
+        return Path(GIVEN)
     places = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda place: _number(place.parent.name))
     if on_path := shutil.which("initdb"):
         places.insert(0, Path(on_path).resolve().parent)
@@ -102,8 +105,7 @@ class Server:
             self._make()
             self.prepare()
             self.start()
-            self.psql(f"CREATE ROLE {OWNER} LOGIN", database="postgres")
-            self.psql(f"CREATE DATABASE {OWNER} OWNER {OWNER}", database="postgres")
+            self.furnish()
         except BaseException:
             self.end()
             raise
@@ -140,7 +142,7 @@ class Server:
             env=unset_pg(os.environ),
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=600,
             check=False,
         )
         if done.returncode:
@@ -170,7 +172,7 @@ class Server:
         """Start, the first time or after crash() or stop(), on the same data and port."""
         for attempt in range(5):
             if self._tcp and (self.port == _PORT or attempt):
-                self.port = _free_port()
+                self.port = free_port()
             self.write_settings()
             if self._started():
                 return
@@ -211,7 +213,7 @@ class Server:
         """Have it read its files again; who connects from now on finds the new ones in force."""
         before = self.psql("SELECT pg_conf_load_time()", database="postgres")
         self.psql("SELECT pg_reload_conf()", database="postgres")
-        until = time.monotonic() + 10
+        until = time.monotonic() + 60
         while self.psql("SELECT pg_conf_load_time()", database="postgres") == before:
             assert time.monotonic() < until, self.log()
 
@@ -222,7 +224,7 @@ class Server:
     def end(self) -> None:
         """Stop, and leave nothing behind."""
         self.stop()
-        _, said = self._keeper.communicate(timeout=30)
+        _, said = self._keeper.communicate(timeout=600)  # a busy disk takes its time over so many databases
         assert self._keeper.returncode == 0, said
 
     # How it is made
@@ -230,13 +232,21 @@ class Server:
     def prepare(self) -> None:
         """What a special server needs before its first start."""
 
+    def furnish(self) -> None:
+        """What a server has from its first start on."""
+        self.psql(f"CREATE ROLE {OWNER} LOGIN", database="postgres")
+        self.psql(f"CREATE DATABASE {OWNER} OWNER {OWNER}", database="postgres")
+
     def _make(self) -> None:
-        if user := self._as_user.get("user"):
-            os.chown(self.folder, user, self._as_user["group"])
+        self._own_folder()
         options = ("-D", str(self.folder / "data"), "--no-sync", "-E", "UTF8", "--locale=C")
         done = self._run("initdb", *options, "-A", "trust", "-U", SUPERUSER)
-        assert done.wait(60) == 0, self.log()
+        assert done.wait(120) == 0, self.log()
         self.write("data/pg_hba.conf", _LOCAL)
+
+    def _own_folder(self) -> None:
+        if user := self._as_user.get("user"):
+            os.chown(self.folder, user, self._as_user["group"])
 
     def write(self, name: str, text: str) -> Path:
         """Write one file in the server's folder, its own and for it alone."""
@@ -256,6 +266,12 @@ class Server:
             addresses="127.0.0.1" if self._tcp else "",
         )
         self.write("data/postgresql.conf", text + self._settings)
+
+    def add_settings(self, lines: str) -> None:
+        """More lines of postgresql.conf, for who connects from now on; of two for one thing the later counts."""
+        self._settings += lines
+        self.write_settings()
+        self.reload()
 
     def _run(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
         with (self.folder / "log").open("ab") as log:
@@ -312,12 +328,6 @@ def _keeper(folder: Path) -> subprocess.Popen[str]:
         text=True,
         start_new_session=True,
     )
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
-        return port
 
 
 if __name__ == "__main__":

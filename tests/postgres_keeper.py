@@ -38,7 +38,7 @@ def processes(folder: Path) -> list[int]:
     return postmasters + children
 
 
-def kill(folder: Path, *, within_s: float = 10) -> None:
+def kill(folder: Path, *, within_s: float = 60) -> None:
     """Kill every process of the cluster, and wait until none is left; a stopped one ends too."""
     until = time.monotonic() + within_s
     while found := processes(folder):

@@ -11,7 +11,7 @@ RIGHT, WRONG_NAME = "right", "wrong-name"  # certificates that it can present
 
 # The first line that fits decides: who has a certificate is never asked for a password.
 _HBA = f"""\
-local     all all trust
+local     all,replication all trust
 hostssl   all {{certified}} {ADDRESS}/32 cert map=people
 hostssl   all all {ADDRESS}/32 scram-sha-256
 hostnossl all all {ADDRESS}/32 scram-sha-256
@@ -75,9 +75,9 @@ class TlsServer(Server):
     alone. Whatever clients need lies in `client`: files of ours, for us alone.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, settings: str = "") -> None:
         self._names: dict[str, str] = {}  # of certificates, and whose role each is
-        super().__init__(tcp=True)
+        super().__init__(tcp=True, settings=settings)
         try:
             self.certify(OWNER, common_name=f"{OWNER}@test")
         except BaseException:
@@ -114,9 +114,7 @@ class TlsServer(Server):
                 f"ssl_key_file = '{self.folder}/{name}.key'",
             )
         )
-        self._settings += "\n".join(lines) + "\n"  # of two lines the later counts
-        self.write_settings()
-        self.reload()
+        self.add_settings("\n".join(lines) + "\n")
 
     # Whom to ask
 
@@ -172,5 +170,5 @@ class TlsServer(Server):
 
 
 def _openssl(*arguments: str | Path) -> None:
-    done = subprocess.run(["openssl", *arguments], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(["openssl", *arguments], capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr

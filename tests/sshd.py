@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from inventory.model import HostKey
+from tests.ports import free_port
 from tests.require import need_command
 
 ADDRESS = "127.0.0.1"
@@ -31,7 +32,7 @@ class Sshd:
 def keygen(file: Path, *, kind: str = "ed25519", comment: str = "test@lab") -> Path:
     """A new key pair without a passphrase."""
     command = ["ssh-keygen", "-q", "-t", kind, "-N", "", "-C", comment, "-f", str(file)]
-    subprocess.run(command, check=True, timeout=60)
+    subprocess.run(command, check=True, timeout=600)
     return file
 
 
@@ -45,8 +46,7 @@ def sshd(folder: Path, *, kind: str = "ed25519", options: str = "") -> Iterator[
     allowed.write_text(login.with_suffix(".pub").read_text())
     if os.geteuid() == 0:
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
-    with socket.create_server((ADDRESS, 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port(ADDRESS)
     config = folder / "sshd_config"
     config.write_text(
         f"ListenAddress {ADDRESS}:{port}\nHostKey {host}\nPidFile none\nUsePAM no\nStrictModes no\n"
@@ -64,14 +64,14 @@ def sshd(folder: Path, *, kind: str = "ed25519", options: str = "") -> Iterator[
         yield Sshd(port, key, login, allowed, getpass.getuser())
     finally:
         server.terminate()
-        server.wait(timeout=10)
+        server.wait(timeout=600)
 
 
 def _until_it_answers(port: int, server: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline and server.poll() is None:
         try:
-            with socket.create_connection((ADDRESS, port), timeout=1) as probe:
+            with socket.create_connection((ADDRESS, port), timeout=600) as probe:
                 if probe.recv(4) == b"SSH-":
                     return
         except OSError:

@@ -22,7 +22,7 @@ def test_the_walk_goes_as_the_page_says(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=240,
+        timeout=600,
         stdin=subprocess.DEVNULL,
         cwd=tmp_path,
         env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},

@@ -33,7 +33,7 @@ def run(command: str, *arguments: str, **environ: str) -> subprocess.CompletedPr
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=600,
         stdin=subprocess.DEVNULL,
         env={**os.environ, "COLUMNS": "80", **environ},
         cwd="/",
@@ -150,7 +150,7 @@ def test_help_and_version_work_without_home_settings_or_keys(command: str, tmp_p
     program = Path(sys.executable).with_name(command)
     for flag in ("--help", "--version"):
         done = subprocess.run(
-            [program, flag], env={}, cwd=tmp_path, capture_output=True, check=False, timeout=60
+            [program, flag], env={}, cwd=tmp_path, capture_output=True, check=False, timeout=600
         )
         assert done.returncode == 0
     assert list(tmp_path.iterdir()) == []
@@ -186,7 +186,7 @@ def test_help_loads_no_heavy_library(command: str) -> None:
         f"print([name for name in {heavy} if name in sys.modules], file=sys.stderr)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=600
     )
 
     assert done.stderr.strip() == "[]"
@@ -199,7 +199,7 @@ def test_a_reader_who_has_read_enough_is_no_failure(words: tuple[str, ...]) -> N
     program = Path(sys.executable).with_name("node-inventory")
     with os.fdopen(writing, "wb") as cut:
         done = subprocess.run(
-            [program, *words], stdout=cut, stderr=subprocess.PIPE, text=True, check=False, timeout=60
+            [program, *words], stdout=cut, stderr=subprocess.PIPE, text=True, check=False, timeout=600
         )
 
     assert done.returncode == 0
@@ -220,7 +220,7 @@ def test_an_unforeseen_failure_is_one_line_and_a_private_file_without_values(tmp
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=600,
         env={**os.environ, "TMPDIR": str(tmp_path)},
     )
 

@@ -82,7 +82,7 @@ def lint_imports(folder: Path) -> tuple[int, dict[str, bool]]:
         env=os.environ | {"NO_COLOR": "1", "COLUMNS": "200"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=False,
     )
     verdicts = {

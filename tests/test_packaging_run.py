@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import time
 from pathlib import Path
 
 import pytest
@@ -41,7 +40,7 @@ packages = ["small"]
 def lent(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment made by someone else, which sees the libraries of ours and has a just."""
     environment = tmp_path_factory.mktemp("lent") / ".venv"
-    subprocess.run([sys.executable, "-m", "venv", environment], check=True, timeout=60)
+    subprocess.run([sys.executable, "-m", "venv", environment], check=True, timeout=600)
     (site,) = (environment / "lib").glob("python*/site-packages")
     (site / "lent.pth").write_text(sysconfig.get_path("purelib") + "\n")
     (environment / "bin/just").symlink_to(Path(sys.executable).with_name("just"))
@@ -73,24 +72,23 @@ def run(root: Path, *arguments: str, cwd: Path | None = None) -> subprocess.Comp
         env={"PATH": path, "HOME": os.environ["HOME"], "PIP_NO_INDEX": "1"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
 
 
 def test_the_first_run_makes_the_environment_and_the_second_starts_at_once(clone: Path) -> None:
     first = run(clone, "demo", "--json", "two words", "-k", cwd=Path("/"))
-    began = time.monotonic()
+    made = (clone / ".venv/muster-stamp").stat().st_mtime_ns
     second = run(clone, "demo", "--json")
-    seconds = time.monotonic() - began
     script = subprocess.run(
-        [clone / ".venv/bin/small"], capture_output=True, text=True, check=True, timeout=30
+        [clone / ".venv/bin/small"], capture_output=True, text=True, check=True, timeout=600
     )
 
     assert (first.returncode, first.stdout) == (0, f"<--json><two words><-k>\n{clone}\n"), first.stderr
     assert "requirements/demo.txt" in first.stderr
     assert (second.returncode, second.stdout, second.stderr) == (0, f"<--json>\n{clone}\n", "")
-    assert seconds < 1  # 0.02 s on an idle machine
+    assert (clone / ".venv/muster-stamp").stat().st_mtime_ns == made
     assert script.stdout == "small\n"
 
 
@@ -143,7 +141,7 @@ def test_a_run_waits_for_another_that_is_making_the_environment(clone: Path) -> 
             assert waiting.stderr is not None
             said = waiting.stderr.readline()
             fcntl.flock(script, fcntl.LOCK_UN)
-            out, _ = waiting.communicate(timeout=120)
+            out, _ = waiting.communicate(timeout=600)
 
     assert "waiting for another run" in said
     assert out.startswith("<")
@@ -162,7 +160,7 @@ def test_without_python_it_says_what_is_missing(clone: Path, tmp_path: Path) -> 
         env={"PATH": str(tools)},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=600,
         check=False,
     )
 

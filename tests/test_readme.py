@@ -37,7 +37,7 @@ def test_the_walk_through_the_lab_goes_as_the_readme_says(tmp_path: Path) -> Non
         capture_output=True,
         text=True,
         check=False,
-        timeout=240,
+        timeout=600,
         stdin=subprocess.DEVNULL,
         cwd=tmp_path,
         env={

@@ -58,7 +58,7 @@ def test_the_command_says_whether_the_page_is_stale() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.reference", "--check"],
         cwd=Path(__file__).parents[1],
-        timeout=60,
+        timeout=600,
         check=False,
     )
 

@@ -29,7 +29,7 @@ def run_tests(folder: Path, source: str, **environ: str) -> subprocess.Completed
         env={name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"} | environ,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=False,
     )
 

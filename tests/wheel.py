@@ -131,7 +131,7 @@ def try_one(environment: Path, use: Use, *, home: Path) -> str:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=600,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:

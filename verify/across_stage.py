@@ -10,7 +10,9 @@ from verify.events import RankTimes
 from verify.fleet import Fleet, Lost, Worker
 
 BEAT_S = 1.0
-_END_S = 5.0
+HELLO_TIMEOUT_S = 2.0
+_END_S = 10.0
+_ANSWER_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +51,21 @@ class Stage:
         """Where rank 0 is dialled."""
         return self._leader
 
-    def open(self, *, deadline_s: float | None = None, beat_s: float = BEAT_S) -> None:
-        """A new replica, with rank 0 listening."""
-        self.prepare(deadline_s=deadline_s, beat_s=beat_s)
+    def open(self, **times: float) -> None:
+        """A new replica, with rank 0 listening; `times` as for `prepare`."""
+        self.prepare(**times)
         self.lead()
 
-    def prepare(self, *, deadline_s: float | None = None, beat_s: float = BEAT_S) -> None:
+    def prepare(
+        self,
+        *,
+        deadline_s: float | None = None,
+        beat_s: float = BEAT_S,
+        hello_timeout_s: float = HELLO_TIMEOUT_S,
+    ) -> None:
         """A new replica, none of whose ranks runs yet."""
-        self.fleet.everyone("open", deadline_s=deadline_s or self.fleet.join_s, beat_s=beat_s)
+        times = {"beat_s": beat_s, "hello_timeout_s": hello_timeout_s}
+        self.fleet.everyone("open", deadline_s=deadline_s or self.fleet.join_s, **times)
 
     def reserve(self) -> None:
         """Rank 0's port is bound, so that whoever dials it is refused; nobody listens yet."""
@@ -134,11 +143,11 @@ class Stage:
 
     def pretend(self, worker: Worker, rank: int, **words: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON values
         """A process on that node that says what it is not; raises Unjudged where it cannot be made there."""
-        return self.attempt(worker, "pretend", rank=rank, leader=self._leader, within_s=5.0, **words)
+        return self.attempt(worker, "pretend", rank=rank, leader=self._leader, within_s=_ANSWER_S, **words)
 
-    def waiting(self) -> dict[int, int]:
+    def waiting(self, **times: float) -> dict[int, int]:
         """Everybody sits but the last rank; rank to pid."""
-        self.open()
+        self.open(**times)
         pids = self.join(but=[self.last])
         self.seated(len(pids))
         return pids

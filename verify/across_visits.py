@@ -5,14 +5,16 @@ from typing import Any
 from verify.across_stage import Failed, Stage, Unjudged, why
 
 _WATCH_S = 0.2
-_HELLO_S = 2.0
+_HELLO_S = (
+    5.0  # who is silent is sent away after it, and the rank must come before, also where machines are slow
+)
 _PORTS_TO_TRY = 3
 _INSTALLED = "CA: the installed bundle"
 
 
 def stranger(stage: Stage) -> str:
     """Connections without the identity come from the last node in its missing rank's place; then the rank comes."""
-    stage.waiting()
+    stage.waiting(hello_timeout_s=_HELLO_S)
     there, absent = stage.fleet.of(stage.last), stage.last
     seen = _visit(stage)
     said = stage.fleet.lead.ask("watch", until="go", within_s=_WATCH_S)

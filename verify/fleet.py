@@ -12,7 +12,7 @@ from verify import events
 from verify.artefact import command, stdin_for
 from verify.runner import Exec, RemoteProcess
 
-_GRACE_S = 5.0
+_GRACE_S = 20.0
 _MAX_REPLY = 65536
 
 

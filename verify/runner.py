@@ -10,7 +10,7 @@ from verify import events
 from verify.artefact import artefact, command, stdin_for
 
 _MAX_EVENTS = 200
-_GRACE_S = 5.0
+_GRACE_S = 20.0
 
 
 class Ended(Protocol):

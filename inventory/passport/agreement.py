@@ -1,15 +1,17 @@
 """Do the parts of a passport tell one story? Every check is a sentence, held or broken (pure)."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import pairwise
 
 from inventory.lifecycle import MOVES
 from inventory.model import State
 from inventory.passport.identity import sha256_of
 from inventory.passport.leaf import Finding, Leaf
-from inventory.passport.statement import Passport
+from inventory.passport.statement import Certificate, Passport
 from inventory.ticket import Receipt, Ticket, iso
 
 _AHEAD = timedelta(minutes=5)
@@ -30,6 +32,8 @@ def agreement(passport: Passport, said: Contents) -> Iterator[Finding]:
     yield from _who(passport, said)
     yield from _against_ticket(passport, said)
     yield from _against_receipt(passport, said)
+    if passport.certificate is not None and said.leaf is not None:
+        yield from _against_leaf(passport.certificate, said.leaf)
     yield from _drills(passport, said)
     yield from _road(passport)
     yield from _times(passport, said)
@@ -43,12 +47,12 @@ def _digests(passport: Passport) -> Iterator[Finding]:
         if _sha256(receipt.text) != receipt.sha256:
             wrong.append(f"receipt {number}")
     if passport.certificate is not None:
-        try:
-            found = sha256_of(passport.certificate.chain[0])
-        except ValueError:
-            found = ""
-        if found != passport.certificate.sha256:
+        # each link is read by several tools, of which each would take another certificate out of two
+        links = [_sha256_of(each) for each in passport.certificate.chain]
+        if links[0] != passport.certificate.sha256 or None in links:
             wrong.append("the certificate")
+    if _twice(receipt.sha256 for receipt in passport.receipts):
+        yield Finding("broken", "one receipt is in it twice")
     if wrong:
         yield Finding("broken", f"the digest is not that of the text: {', '.join(wrong)}")
     else:
@@ -133,6 +137,17 @@ def _against_receipt(passport: Passport, said: Contents) -> Iterator[Finding]:
         yield from _receipt_of(said.ticket, receipt)
 
 
+def _against_leaf(certificate: Certificate, leaf: Leaf) -> Iterator[Finding]:
+    """What is told of the certificate beside it, for whoever reads no X.509, is what stands in it."""
+    told: list[tuple[str, object, object]] = [
+        ("names", sorted(certificate.names), sorted(leaf.names)),
+        ("addresses", sorted(certificate.addresses), sorted(leaf.addresses)),
+        ("beginning", certificate.not_before, leaf.not_before),
+    ]
+    if other := [what for what, said, found in told if said != found]:
+        yield Finding("broken", f"the ledger's words and the certificate differ in: {', '.join(other)}")
+
+
 def _receipt_of(ticket: Ticket, receipt: Receipt) -> Iterator[Finding]:
     if receipt.made_at < ticket.made_at:
         yield Finding("note", "the ticket is newer than the newest receipt: the node is to be onboarded anew")
@@ -150,11 +165,15 @@ def _drills(passport: Passport, said: Contents) -> Iterator[Finding]:
     if verification is None:
         return
     failed = [drill.name for drill in verification.drills if not drill.ok]
+    failed += [check.name for check in verification.checks if check.verdict == "critical"]
+    twice = _twice(drill.name for drill in verification.drills)
     kinds = {drill.kind for drill in verification.drills}
     if verification.passed and (failed or verification.error):
         yield Finding(
             "broken", f"the verification passed, yet it failed in: {', '.join(failed) or 'a check'}"
         )
+    elif verification.passed and twice:
+        yield Finding("broken", f"the verification counts drills twice: {', '.join(twice)}")
     elif verification.passed and not {"positive", "negative"} <= kinds:
         yield Finding("broken", "the verification passed without drills of both kinds, positive and negative")
     elif verification.passed:
@@ -210,9 +229,22 @@ def _times(passport: Passport, said: Contents) -> Iterator[Finding]:
         told.append(("the ticket", said.ticket.made_at))
     if passport.verification is not None:
         told.append(("the verification", passport.verification.at))
+    back = [
+        str(number)
+        for number, (before, move) in enumerate(pairwise(passport.events), 2)
+        if move.at < before.at - _AHEAD
+    ]
+    if back:
+        yield Finding(
+            "note", f"dated before the event that they follow, by some host's clock: {', '.join(back[:10])}"
+        )
     late = [what for what, at in told if at > latest]
     if late:
         yield Finding("broken", f"made after the passport itself: {', '.join(late[:10])}")
+
+
+def _twice(items: Iterable[str]) -> list[str]:
+    return [item for item, count in Counter(items).items() if count > 1]
 
 
 def _same(what: str, told: Sequence[tuple[str, str | None]]) -> Iterator[Finding]:
@@ -240,10 +272,14 @@ def _bare(serial: str) -> str:
 
 
 def _root_of(chain: tuple[str, str, str]) -> str:
+    return _sha256_of(chain[2]) or "no certificate"
+
+
+def _sha256_of(pem: str) -> str | None:
     try:
-        return sha256_of(chain[2])
+        return sha256_of(pem)
     except ValueError:
-        return "no certificate"
+        return None
 
 
 def _sha256(text: str) -> str:

@@ -143,6 +143,19 @@ def read(file: Path) -> str:
         ) from None
 
 
+def read_earlier(file: Path, later: Path) -> str:
+    """The text of the earlier of two passports.
+
+    Raises:
+        BadInput: it cannot be read, or both were to come from stdin.
+    """
+    if str(file) == str(later) == "-":
+        raise _no_file(
+            "stdin holds one passport, and two were to be read from it", "name a file for --earlier"
+        )
+    return read(file)
+
+
 def _withdrawn(given: Given, now: datetime) -> Withdrawn:
     """Where revoked keys and certificates are looked up: in the files named, and with the authority of this host."""
     revoked = given.revoked

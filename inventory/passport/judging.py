@@ -1,7 +1,7 @@
 """Is a passport to be believed? Offline, against allowed signers and the roots of the authority; all faults at once."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from inventory.errors import Refused
 from inventory.model import State
 from inventory.passport import dsse
 from inventory.passport.agreement import Contents, agreement
+from inventory.passport.earlier import continues
 from inventory.passport.identity import Absent, Judge, all_sha256
 from inventory.passport.leaf import Finding, Leaf
 from inventory.passport.statement import Certificate, Passport, from_payload
@@ -119,6 +120,10 @@ def judge(text: str, *, trust: Trust, now: datetime) -> Verdict:
     ):
         raise _refused(f"the key of {principals[0]} is revoked ({file})")
     found = [Finding("holds", f"signed by {', '.join(principals)} with {passport.key} and not changed since")]
+    if envelope.signature.untouched:
+        found.append(
+            Finding("note", "nobody touched the FIDO token when it signed: whoever used its host could")
+        )
     try:
         envelope.principals(signers=trust.signers, now=now)
     except Refused:
@@ -127,6 +132,19 @@ def judge(text: str, *, trust: Trust, now: datetime) -> Verdict:
         )
     found += contents(passport, trust=trust, now=now)
     return Verdict(passport, principals, tuple(found))
+
+
+def judge_after(text: str, earlier: str, *, trust: Trust, now: datetime) -> Verdict:
+    """The same, and whether all that an earlier passport of the node told is still in it.
+
+    Raises:
+        Refused: as `judge`; or the earlier one is not believed, so that it says nothing of this one.
+        BadInput: as `judge`.
+    """
+    verdict = judge(text, trust=trust, now=now)
+    former = judge(earlier, trust=trust, now=now)
+    former.refuse("the earlier passport")
+    return replace(verdict, findings=(*verdict.findings, *continues(former.passport, verdict.passport)))
 
 
 def contents(passport: Passport, *, trust: Trust, now: datetime) -> Iterator[Finding]:
@@ -141,6 +159,11 @@ def contents(passport: Passport, *, trust: Trust, now: datetime) -> Iterator[Fin
     if any(receipt.audit_head for receipt in receipts):
         yield Finding(
             "unchecked", "the heads of the audit in the receipts: node-ca audit --receipt, on its host"
+        )
+    if passport.certificate is not None and passport.certificate.audit_head is not None:
+        head, entries = passport.certificate.audit_head, passport.certificate.audit_entries
+        yield Finding(
+            "unchecked", f"the head of the audit, entry {entries}: node-ca audit --expect {head}, on its host"
         )
     if passport.verification is not None:
         yield Finding(

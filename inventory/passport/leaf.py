@@ -7,11 +7,12 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A certificate's own words. serial: hex, lower case. uris: of its subject alternative name."""
+    """A certificate's own words. serial: hex, lower case. uris, names, addresses: its subject alternative names."""
 
     serial: str
     uris: tuple[str, ...]
     names: tuple[str, ...]
+    addresses: tuple[str, ...]
     not_before: datetime
     not_after: datetime
 

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import tempfile
 from datetime import UTC, datetime
+from ipaddress import ip_address
 from pathlib import Path
 
 from inventory.passport.leaf import Leaf, Listed
@@ -36,6 +37,7 @@ def leaf(pem: str) -> Leaf:
             serial=f"{int(told['serial'], 16):x}",
             uris=tuple(text for kind, _, text in names if kind == "URI"),
             names=tuple(text for kind, _, text in names if kind == "DNS"),
+            addresses=tuple(str(ip_address(text)) for kind, _, text in names if kind == "IP Address"),
             not_before=_moment(told["notBefore"]),
             not_after=_moment(told["notAfter"]),
         )

@@ -61,6 +61,17 @@ class SshSig:
         return cls.parse(unbase64(body))
 
     @property
+    def untouched(self) -> bool:
+        """Whether a FIDO token made it and says that nobody touched it then (OpenSSH's PROTOCOL.u2f, the flags).
+
+        ssh-keygen makes and takes such a signature, where the key was made with `no-touch-required`.
+        """
+        kind, _ = _string(self.key)
+        *_, signature = _strings(self.blob[10:])
+        _, flags = _string(_string(signature)[1])
+        return kind.startswith(b"sk-") and not (flags and flags[0] & 1)
+
+    @property
     def armour(self) -> str:
         """As `ssh-keygen -Y verify` reads it."""
         body = base64.b64encode(self.blob).decode()
@@ -85,6 +96,14 @@ def unbase64(text: str) -> bytes:
         found = b""
     if not found or base64.b64encode(found).decode() != text:
         raise ValueError("it is not base64 in its one form")
+    return found
+
+
+def _strings(data: bytes) -> list[bytes]:
+    found = []
+    while data:
+        part, data = _string(data)
+        found.append(part)
     return found
 
 

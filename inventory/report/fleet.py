@@ -13,11 +13,14 @@ from inventory.report.road import KINDS, Fill, kind, stand
 from inventory.report.robust import HOW, Outlier, Spread, median, spread
 
 LISTED = 50
+SHOWN = 10
+"""Of a list so many lines stand open, so that what comes after it is not screens away; the others are folded."""
 ROWS = 5000
 NAMED = 6
 MEASURES = 60
 GROUPS = 12
 _DAY = timedelta(days=1)
+_AHEAD = timedelta(minutes=5)
 BUCKETS: tuple[tuple[str, Fill], ...] = (
     ("ended", "failed"),
     ("within 7 days", "soon"),
@@ -37,26 +40,23 @@ def bucket(end: datetime, now: datetime) -> int:
 
 
 def tiles(rows: Sequence[Row], now: datetime) -> str:
-    """The page in five numbers, each of which leads to its section."""
+    """The page in five numbers, each with the node to begin with, and each leads to its section."""
     by_party = Counter(whose_turn(row.summary) for row in rows)
-    failed = sum(stand(row.summary) == "failed" for row in rows)
+    failed = [row for row in rows if stand(row.summary) == "failed"]
     serving = sum(row.summary.state is State.IN_SERVICE for row in rows)
-    soon = sum(bucket(end, now) < 2 for row in rows if (end := row.certified) is not None)
-
-    def longest(party: str) -> str:
-        down = sum(whose_turn(row.summary) == party and stand(row.summary) == "failed" for row in rows)
-        waits = [row.waited(now) for row in rows if whose_turn(row.summary) == party]
-        told = max((wait for wait in waits if wait is not None), default=None)
-        return "nobody waits" if told is None else f"longest {span(told)}{f', {down} failed' if down else ''}"
-
+    ends = [end for row in rows if (end := row.certified) is not None]
+    soon = sum(bucket(end, now) < 2 for end in ends)
     living = sum(row.summary.state is not State.RETIRED for row in rows)
     share = f"of {living:,} that are not retired" if rows else "the record is empty"
     told = (
         ("service", "✓", serving, "in service", share, "states"),
-        ("infra", "◆", by_party["infra"], "wait for infra", longest("infra"), "waits"),
-        ("security", "●", by_party["security"], "wait for security", longest("security"), "waits"),
-        ("failed", "✗", failed, "failed", "each with its reason", "failures"),
-        ("warn", "!", soon, "certificates to renew", "ended, or within 7 days", "certificates"),
+        ("infra", "◆", by_party["infra"], "wait for infra", _longest(rows, "infra", now), "waits"),
+        (
+            *("security", "●", by_party["security"], "wait for security"),
+            *(_longest(rows, "security", now), "waits"),
+        ),
+        ("failed", "✗", len(failed), "failed", _newest(failed, now), "failures"),
+        ("warn", "!", soon, "certificates to renew", _first_end(rows, now), "certificates"),
     )
     items = (
         f'<li><a class="{of}" href="#{to}"><b>{number:,}</b><span><span class="mark {of}" aria-hidden="true">{sign}'
@@ -64,6 +64,35 @@ def tiles(rows: Sequence[Row], now: datetime) -> str:
         for of, sign, number, words, more, to in told
     )
     return f'<ul class="tiles">{"".join(items)}</ul>'
+
+
+def _longest(rows: Sequence[Row], party: str, now: datetime) -> str:
+    waiting = [row for row in rows if whose_turn(row.summary) == party]
+    if not waiting:
+        return "nobody waits"
+    down = sum(stand(row.summary) == "failed" for row in waiting)
+    known = [(wait, row.summary.name) for row in waiting if (wait := row.waited(now)) is not None]
+    wait, name = max(known, default=(None, ""))
+    told = "since when is not known" if wait is None else f"longest: {markup.text(name)}, {span(wait)}"
+    return f"{told}{f'; {down} failed' if down else ''}"
+
+
+def _newest(failed: Sequence[Row], now: datetime) -> str:
+    if not failed:
+        return "none"
+    known = [(wait, row.summary.name) for row in failed if (wait := row.waited(now)) is not None]
+    wait, name = min(known, default=(None, ""))
+    return "since when is not known" if wait is None else f"newest: {markup.text(name)}, {span(wait)} ago"
+
+
+def _first_end(rows: Sequence[Row], now: datetime) -> str:
+    end, name = min(
+        ((end, row.summary.name) for row in rows if (end := row.certified) is not None), default=(None, "")
+    )
+    if end is None:
+        return "no end is known"
+    told = f"ended {span(now - end)} ago" if end <= now else f"in {span(end - now)}"
+    return f"first: {markup.text(name)}, {told}"
 
 
 def states(rows: Sequence[Row]) -> str:
@@ -107,9 +136,8 @@ def waits(rows: Sequence[Row], now: datetime, sections: frozenset[str]) -> str:
         parts.append("</p>")
         longest = max(known, default=0.0) or 1.0
         body = [_wait(row, now, longest, sections) for row in waiting[:LISTED]]
-        if body:
-            titles = ("Node", "State", "Since (UTC)", "", "Waits", "Next")
-            parts.append(f'<div class="waits">{table(titles, body, numbers=(4,))}</div>')
+        titles = ("Node", "State", "Since (UTC)", "", "Waits", "Next")
+        parts.append(f'<div class="waits">{_listed(titles, body, numbers=(4,))}</div>')
         parts.append(left_off(len(waiting) - LISTED, "they are in the table of all nodes"))
     return "".join([*parts, "</section>"])
 
@@ -120,11 +148,28 @@ def _wait(row: Row, now: datetime, longest: float, sections: frozenset[str]) -> 
     return (
         link(row.summary.name, sections),
         markup.stands(row.summary),
-        when(row.since),
-        bars.bar(stand(row.summary), part, f"{span(waited)} of the longest wait here"),
+        _since(row, now),
+        ""
+        if waited is None
+        else bars.bar(stand(row.summary), part, f"{span(waited)}, beside the longest here"),
         f"<b>{span(waited)}</b>",
         code(command(row)),
     )
+
+
+def _since(row: Row, now: datetime) -> str:
+    """When it came to its state; a clock that was ahead of this one is told, for nothing waits 0 s for days."""
+    ahead = row.since is not None and row.since > now + _AHEAD
+    return f"{when(row.since)}{'<br>' + markup.signed('warn', '!', 'is yet to come') if ahead else ''}"
+
+
+def _listed(titles: Sequence[str], body: Sequence[Sequence[str]], *, numbers: Sequence[int] = ()) -> str:
+    """A table whose lines after the first ones are folded, where that saves more than a few."""
+    if len(body) <= SHOWN + SHOWN // 2:
+        return table(titles, body, numbers=numbers)
+    rest = table(titles, body[SHOWN:], numbers=numbers)
+    more = markup.folded(f"{len(body) - SHOWN} more in this list", rest)
+    return table(titles, body[:SHOWN], numbers=numbers) + more
 
 
 def certificates(rows: Sequence[Row], now: datetime, sections: frozenset[str]) -> str:
@@ -153,7 +198,7 @@ def certificates(rows: Sequence[Row], now: datetime, sections: frozenset[str]) -
     ]
     if body:
         parts.append("<h3>Ended, or to end within 7 days</h3>")
-        parts.append(table(("Node", "Ends (UTC)", "Left", "Next"), body))
+        parts.append(_listed(("Node", "Ends (UTC)", "Left", "Next"), body))
         parts.append(left_off(len(asking) - LISTED, "node-ca list --expiring 7d has them all"))
     days = Counter(
         (end.date(), words) for (words, _), nodes in zip(BUCKETS, by_bucket, strict=True) for end, _ in nodes
@@ -264,14 +309,14 @@ def failures(rows: Sequence[Row], now: datetime, sections: frozenset[str]) -> st
         (
             link(row.summary.name, sections),
             markup.stands(row.summary),
-            f"{when(row.since)}<br>{span(row.waited(now))} ago" if row.since else "",
+            f"{_since(row, now)}<br>{span(row.waited(now))} ago" if row.since else "",
             markup.text(row.summary.reason or "no reason is on record"),
             markup.text(", ".join(row.last.failed)) if row.last is not None and not row.last.passed else "",
             code(command(row)),
         )
         for row in failed[:LISTED]
     ]
-    listed = table(("Node", "State", "Since (UTC)", "Why", "Failed in it", "Next"), body)
+    listed = _listed(("Node", "State", "Since (UTC)", "Why", "Failed in it", "Next"), body)
     more = left_off(len(failed) - LISTED, "they are in the table of all nodes")
     return f'<section id="failures"><h2>Failures</h2>{listed}{more}{_doubts(rows, sections)}</section>'
 
@@ -294,7 +339,7 @@ def _doubts(rows: Sequence[Row], sections: frozenset[str]) -> str:
     ]
     if not body:
         return ""
-    listed = table(("Node", "Outcome", "At (UTC)", "Why", "Next"), body)
+    listed = _listed(("Node", "Outcome", "At (UTC)", "Why", "Next"), body)
     more = left_off(len(found) - LISTED, "they are in the table of all nodes")
     return f"<h3>In service, though the last verification did not pass</h3>{listed}{more}"
 
@@ -309,8 +354,8 @@ def everyone(rows: Sequence[Row], now: datetime, sections: frozenset[str]) -> st
             (
                 link(known.name, sections),
                 markup.stands(known),
-                markup.text(whose_turn(known)),
-                markup.text(known.address or ""),
+                markup.word(whose_turn(known)),
+                markup.word(known.address or ""),
                 f"{when(end)}<br>{_left(end, now)}" if end is not None else "",
                 _verified(row, now),
             )

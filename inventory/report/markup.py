@@ -65,13 +65,18 @@ def code(told: str) -> str:
     """What is typed; a command is broken between its words only, not in gpu-07 or --retire."""
     words = short(told).split(" ")
     if len(words) > 1:
-        return f"<code>{' '.join(f'<span{_together(word)}>{text(word)}</span>' for word in words)}</code>"
+        return f"<code>{' '.join(f'<span{_typed(word)}>{text(word)}</span>' for word in words)}</code>"
     return f"<code>{text(told)}</code>" if told else ""
 
 
 def _together(told: str) -> str:
     """For short words: they stay on one line."""
     return ' class="set"' if len(told) <= _TOGETHER else ""
+
+
+def _typed(told: str) -> str:
+    """An option stays on one line on a phone, too: what is typed from `--` and `retire` is no option."""
+    return ' class="option"' if told.startswith("-") and len(told) <= _TOGETHER else _together(told)
 
 
 def word(told: str) -> str:
@@ -89,18 +94,18 @@ def when(moment: datetime | None, *, exact: bool = False) -> str:
 
 
 def span(length: timedelta | None) -> str:
-    """A duration in its two greatest units; a negative one is that much ago for the caller to say."""
+    """A duration in its two greatest units, each on one line; a negative one is that much ago for the caller to say."""
     if length is None:
         return "-"
     seconds = abs(length.total_seconds())
     if seconds < 60:
-        return f"{seconds:.0f} s"
+        return f"{seconds:.0f}\N{NO-BREAK SPACE}s"
     minutes = int(seconds // 60)
     if minutes < 60:
-        return f"{minutes} min"
+        return f"{minutes}\N{NO-BREAK SPACE}min"
     if minutes < 24 * 60:
-        return f"{minutes // 60} h {minutes % 60:02d} min"
-    return f"{minutes // 1440} d {minutes % 1440 // 60} h"
+        return f"{minutes // 60}\N{NO-BREAK SPACE}h {minutes % 60:02d}\N{NO-BREAK SPACE}min"
+    return f"{minutes // 1440}\N{NO-BREAK SPACE}d {minutes % 1440 // 60}\N{NO-BREAK SPACE}h"
 
 
 def seconds(value: float | None) -> str:

@@ -10,11 +10,11 @@ from inventory.report.style import STYLE
 TITLE = "The fleet"
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _PARTS = (
-    ("states", "States"),
     ("waits", "Waits"),
-    ("certificates", "Certificates"),
-    ("timings", "Timings"),
     ("failures", "Failures"),
+    ("certificates", "Certificates"),
+    ("states", "States"),
+    ("timings", "Timings"),
     ("nodes", "All nodes"),
 )
 
@@ -48,12 +48,16 @@ def page(
             f"{', in ' + markup.text(record) if record else ''}</p>"
         ),
         f'<nav aria-label="Parts of this page">{links}</nav></header><main>',
+        ""
+        if rows
+        else f"<p>Nothing is on record yet: {markup.code('provision-node NAME')} puts a node there.</p>",
         fleet.tiles(rows, now),
-        fleet.states(rows),
+        # what somebody must do comes first, and what is only good to know after it
         fleet.waits(rows, now, linked),
-        fleet.certificates(rows, now, linked),
-        fleet.timings(rows, linked),
         fleet.failures(rows, now, linked),
+        fleet.certificates(rows, now, linked),
+        fleet.states(rows),
+        fleet.timings(rows, linked),
         fleet.everyone(rows, now, linked),
         *(node.section(whole, now) for whole in wholes),
         f"</main><footer><p>{_bounds(len(rows), len(linked))}</p>",

@@ -2,7 +2,7 @@
 
 STYLE = """\
 :root{color-scheme:light dark;--page:#f6f7f9;--card:#fff;--ink:#1b2430;--dim:#566273;--line:#d8dee6;--soft:#eef1f5;
---link:#1d5fa8;--service:#137a43;--infra:#1f66b0;--security:#7a45b8;--failed:#b81d3c;--ended:#66707d;--later:#137a6b;--soon:#a65f00;--warn:#8a5a00}
+--link:#1d5fa8;--service:#137a43;--infra:#1f66b0;--security:#7a45b8;--failed:#b81d3c;--ended:#5d6774;--later:#137a6b;--soon:#a65f00;--warn:#8a5a00}
 @media(prefers-color-scheme:dark){:root{--page:#11161d;--card:#1a212b;--ink:#e6ebf2;--dim:#9fadbf;--line:#313c4a;
 --soft:#222b37;--link:#7fb8f5;--service:#4fcf88;--infra:#6db3f7;--security:#c39af2;--failed:#ff7d93;--ended:#98a4b3;--later:#4fcfbb;--soon:#f0a94a;
 --warn:#f0b64a}}
@@ -35,7 +35,7 @@ padding:.8rem 1rem;color:inherit;text-decoration:none;border-top:.3rem solid var
 .tiles .service,.tiles .infra,.tiles .security,.tiles .failed,.tiles .warn{border-top-color:var(--tint)}
 .mark{color:var(--tint);font-weight:600}
 .mark>span:first-child{display:inline-block;min-width:1em;text-align:center}
-.set{white-space:nowrap}
+.set,.option{white-space:nowrap}
 table{border-collapse:collapse;width:100%;margin:.5rem 0;font-size:.925rem}
 caption{text-align:left;font-size:.85rem;padding:.2rem 0}
 th,td{text-align:left;vertical-align:top;padding:.4rem .7rem .4rem 0;border-bottom:1px solid var(--line)}

@@ -53,7 +53,7 @@ def _block(stay: Stay, number: int, x: float, y: float, width: float, now: datet
     if len(name) * 6.9 > width - 8:
         name = f"{KINDS[of][0]} {number}"
     if len(lasted) * 6.2 > width - 8:
-        lasted = lasted.partition(" ")[0] + lasted.split()[1][0] if " " in lasted else lasted
+        lasted = "".join(lasted.split()[:1]) + lasted.split()[1][0]
     told = f"{number}: {stay.state}, {span(stay.lasted(now))}{'' if stay.until else ' so far'}"
     left, wide = f"{x + 1.5:.1f}", f"{max(4.0, width - 3):.1f}"
     return (
@@ -139,12 +139,22 @@ def _day(day: int, now: datetime) -> str:
 def _ticks(low: int, high: int, now: datetime, x: Callable[[int], float], base: int) -> str:
     every = next(step for step in (1, 2, 7, 14, 30) if (high - low) / step <= 16)
     days = [day for day in range(low, high + 1) if day % every == 0]
-    return "".join(
+    begin, end = (110 if low < -_BEFORE else 20), _WIDTH - (110 if high > _AFTER else 20)
+    told = [
         f'<text class="faint" x="{x(day):.1f}" y="{base + 18}" font-size="11" text-anchor="middle">'
         f"{'now' if day == 0 else format(now + timedelta(days=day), '%d %b')}</text>"
         for day in days
-        if 20 < x(day) < _WIDTH - 20
-    )
+        if begin < x(day) < end or (day == 0 and x(day) > 20)
+    ]
+    # a bar at the margin is no day: years may be in it
+    if low < -_BEFORE:
+        told.append(f'<text class="faint" x="12" y="{base + 18}" font-size="11">over {_BEFORE} d ago</text>')
+    if high > _AFTER:
+        told.append(
+            f'<text class="faint" x="{_WIDTH - 12}" y="{base + 18}" font-size="11" text-anchor="end">'
+            f"over {_AFTER} d</text>"
+        )
+    return "".join(told)
 
 
 _STEPS: tuple[tuple[str, str, Fill, str], ...] = (

@@ -1,104 +1,44 @@
-"""Which database a URL means, and one transaction in it: its deadlines, and its failures in the house's words."""
+"""One transaction in a database: its deadlines, and its failures in the house's words."""
 
 import os
 import re
 import socket
+import sqlite3
 import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import sqlalchemy as sa
-from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.pool import NullPool, QueuePool
 
-from inventory.command import default_url, need
+from inventory.command import need
 from inventory.errors import BadInput, Damaged, MusterError, OtherSide, Refused
+from inventory.store.place import Place, place_of
 
-DEFAULT_SCHEMA = "muster"
+__all__ = ["Database", "Place", "make_file", "place_of"]
+
 _BUSY_S = 15
 _STATEMENT_S = 20
 _CONNECT_S = 10
 _SILENCE_S = 30.0
 _PATIENCE_S = 3600
-_SCHEMA = re.compile(r"(?!pg_)[a-z_][a-z0-9_]{0,62}")
-# libpq's own words for these; every other one is refused, for it would be a setting that nobody knows of.
-_QUERY = frozenset(
-    {"host", "port", "service", "passfile", "sslmode", "sslrootcert", "sslcert", "sslkey", "sslcrl", "schema"}
-)
-_SECRETS = frozenset({"password", "sslpassword"})
 _NOT_THERE = frozenset({"42P01", "3F000"})
 _FORBIDDEN = "42501"
 _READ_ONLY = "25006"
 _UNFIT = "22"
 _LATE = frozenset({"57014", "55P03", "25P03"})
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A database, without anything secret. where: as it is told to people. schema: PostgreSQL's only."""
-
-    url: URL
-    where: str
-    schema: str | None = None
-
-    @property
-    def shared(self) -> bool:
-        """Is it a server's, with roles and a clock of its own?"""
-        return self.schema is not None
-
-
-def place_of(text: str | None) -> Place:
-    """What a URL means (default: `default_url`).
-
-    Raises:
-        BadInput: it is not one of ours, or holds what it must not.
-    """
-    try:
-        parsed = make_url(text or default_url())
-    except (ArgumentError, ValueError):
-        raise _bad_url("it is not a database URL") from None
-    if parsed.password is not None or _SECRETS & set(parsed.query):
-        raise _bad_url("a URL is no place for a password: it shows in process lists and logs")
-    if parsed.drivername == "postgresql":
-        return _postgres(parsed)
-    if parsed.drivername != "sqlite" or not parsed.database or parsed.database == ":memory:" or parsed.query:
-        raise _bad_url("only sqlite:///FILE and postgresql://HOST/DATABASE are understood")
-    return Place(parsed, parsed.database)
-
-
-def _postgres(parsed: URL) -> Place:
-    query: dict[str, str] = {}
-    for key, value in parsed.query.items():
-        if key not in _QUERY or not isinstance(value, str):
-            raise _bad_url(f"{key!r} is not known in it; known are: {', '.join(sorted(_QUERY))}")
-        query[key] = value
-    if "port" in query and not (query["port"].isdecimal() and 0 < int(query["port"]) < 65536):
-        raise _bad_url(f"{query['port']!r} is no port")
-    schema = query.pop("schema", DEFAULT_SCHEMA)
-    if not _SCHEMA.fullmatch(schema):
-        raise _bad_url(f"{schema!r} cannot name a schema: a to z, 0 to 9 and '_', not beginning with pg_")
-    # libpq asks no certificate of a local socket; of everything else, a service's host too, it is asked here.
-    if query.setdefault("sslmode", "verify-full") != "verify-full":
-        raise _bad_url("sslmode is verify-full and nothing less; over a local socket it does not matter")
-    host = query.get("host") or parsed.host or (f"service {query['service']}" if "service" in query else "")
-    where = f"postgresql://{host}/{parsed.database or ''} (schema {schema})"
-    return Place(parsed.set(drivername="postgresql+psycopg", query=query), where, schema)
-
-
-def _bad_url(why: str) -> BadInput:
-    return BadInput(
-        "the record's URL was refused",
-        why=why,
-        next_step="give --inventory sqlite:////path/to/inventory.db or postgresql://host/database",
-    )
+_ONLY_READ = (
+    "session is read-only",
+    "server is in hot standby mode",
+)  # libpq's, of each server that it left again
+_FAILURE = re.compile(r"- host: .*?: connection failed: ")  # psycopg's, before what libpq says of that server
 
 
 def make_file(path: Path) -> None:
-    """The file of an SQLite record, 0600 from the first byte, and its folder.
+    """The file of an SQLite record, 0600 from the first byte, and its folder; one that may only be read stays so.
 
     Raises:
         BadInput: it cannot be made or opened.
@@ -107,6 +47,8 @@ def make_file(path: Path) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     except OSError as error:
+        if path.is_file() and os.access(path, os.R_OK):
+            return  # a look needs no more, and whoever writes is told by `begin`
         raise BadInput(
             f"the record {path} cannot be opened",
             why=error.strerror or str(error),
@@ -117,7 +59,13 @@ def make_file(path: Path) -> None:
 class Database:
     """A record's database; every use of it is one transaction."""
 
-    def __init__(self, place: Place, *, lock_s: int = _BUSY_S, silence_s: float = _SILENCE_S) -> None:
+    def __init__(
+        self,
+        place: Place,
+        *,
+        lock_s: int = _BUSY_S,
+        silence_s: float = _SILENCE_S,
+    ) -> None:
         """Nothing is connected yet.
 
         lock_s: how long another's transaction is waited for. silence_s: how long one of ours may take on a server,
@@ -161,7 +109,8 @@ class Database:
     def begin(self, *, patient: bool = False) -> Iterator[sa.Connection]:
         """One transaction. patient: it may take an hour, as a migration may.
 
-        It takes SQLite's write lock at once, so that it is never upgraded midway; over PostgreSQL it waits for no
+        It takes SQLite's write lock at once, so that it is never upgraded midway, unless the file may only be read:
+        then nothing can be written. Over PostgreSQL it waits for no
         row and no statement longer than its deadlines.
 
         Raises:
@@ -181,7 +130,8 @@ class Database:
     @contextmanager
     def _in_file(self) -> Iterator[sa.Connection]:
         with self.engine.connect() as connection:
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            writable = os.access(self.place.where, os.W_OK)
+            connection.exec_driver_sql("BEGIN IMMEDIATE" if writable else "BEGIN")
             yield connection
 
     @contextmanager
@@ -200,11 +150,14 @@ class Database:
                 stack.callback(connection.close)
                 stack.enter_context(_cut_off(connection, silence_s))
                 try:
-                    connection.execute(_LIMITS, limits)
+                    only_read = connection.execute(_LIMITS, limits).one()[-1]
                     break
                 except DBAPIError as error:
                     if not (error.connection_invalidated and again):
                         raise
+            if only_read:
+                connection.invalidate()
+                raise _only_read(self.place)
             yield connection
 
     def now(self, connection: sa.Connection) -> float | None:
@@ -215,8 +168,16 @@ class Database:
 
     def _in_words(self, error: DBAPIError) -> MusterError:
         where = f"the record {self.place.where}"
-        told = " ".join(str(error.orig).split())[:600]
+        told = _told(error)
         state = getattr(error.orig, "sqlstate", None)
+        if state == _READ_ONLY or (state is None and any(word in told for word in _ONLY_READ)):
+            return _only_read(self.place, told)
+        if getattr(error.orig, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_READONLY:
+            return Refused(
+                f"{where} is not written to",
+                why="its file or its folder may only be read here",
+                next_step="do it as the file's owner, or name another record with --inventory; nothing was changed",
+            )
         if state == _FORBIDDEN:
             return Refused(
                 f"{where} does not let {self._user()} do this",
@@ -230,13 +191,11 @@ class Database:
                 next_step="have the database's owner make it (node-inventory migrate) or let this login in"
                 " (node-inventory grants)",
             )
-        if state == _READ_ONLY or (state or "").startswith(_UNFIT):
+        if (state or "").startswith(_UNFIT):
             return Refused(
                 f"{where} did not take this",
                 why=told,
-                next_step="name the server that is written to"
-                if state == _READ_ONLY
-                else "mend the value that is told; nothing was changed",
+                next_step="mend the value that is told; nothing was changed",
             )
         late = state in _LATE
         if late or isinstance(error, sa.exc.OperationalError | sa.exc.InterfaceError):
@@ -255,6 +214,32 @@ class Database:
 
     def _user(self) -> str:
         return self.place.url.username or "this login"
+
+
+def _told(error: DBAPIError) -> str:
+    """What the driver says, in one line; of several servers what each of them said, once."""
+    whole = " ".join(str(error.orig).split())
+    _, several, each = whole.partition("All failures were: ")
+    if several:
+        whole = "; ".join(filter(None, map(str.strip, _FAILURE.split(each))))
+    return whole[:600]
+
+
+def _only_read(
+    place: Place, told: str = "it is a standby, which lags behind and is only read"
+) -> MusterError:
+    what = f"the record {place.where} is not written to"
+    if "target_session_attrs" not in place.url.query:
+        return Refused(
+            what,
+            why=told,
+            next_step="name the primary, or all servers of the record: postgresql://HOST1,HOST2/DATABASE",
+        )
+    return OtherSide(
+        what,
+        why=told,
+        next_step="try again once a standby has been promoted; nothing was changed",
+    )
 
 
 @contextmanager
@@ -281,7 +266,8 @@ _LIMITS = sa.text(
     " set_config('statement_timeout', :statement, true),"
     " set_config('lock_timeout', :lock, true),"
     " set_config('idle_in_transaction_session_timeout', :idle, true),"
-    " set_config('timezone', 'UTC', true)"
+    " set_config('timezone', 'UTC', true),"
+    " pg_is_in_recovery()"
 )
 _ROLE = sa.text("SELECT muster_role()")
 _CLOCK = sa.text("SELECT extract(epoch FROM clock_timestamp())")

@@ -19,6 +19,7 @@ _TABLES = (
     "moves",
     "alembic_version",
 )
+_COUNTED = ("events", "receipts", "reports")
 _EVENT = (
     "node, at, actor, host, before, after, why"  # id, role, db_user and recorded_at are the database's own
 )
@@ -48,6 +49,7 @@ def statements(schema: str) -> list[str]:
     """
     quoted = f'"{schema}"'
     everything = ", ".join(f"{quoted}.{table}" for table in _TABLES)
+    counters = ", ".join(f"{quoted}.{table}_id_seq" for table in _COUNTED)
     told = []
     for role in _RIGHTS:
         told.append(
@@ -56,6 +58,7 @@ def statements(schema: str) -> list[str]:
         )
     told.append(f"REVOKE ALL ON SCHEMA {quoted} FROM PUBLIC, {', '.join(_RIGHTS)}")
     told.append(f"REVOKE ALL ON {everything} FROM PUBLIC, {', '.join(_RIGHTS)}")
+    told.append(f"REVOKE ALL ON SEQUENCE {counters} FROM PUBLIC, {', '.join(_RIGHTS)}")
     for role, rights in _RIGHTS.items():
         told.append(f"GRANT USAGE ON SCHEMA {quoted} TO {role}")
         told.append(f"GRANT SELECT ON {everything} TO {role}")

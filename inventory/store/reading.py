@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from inventory.model import Event, KeptReceipt, KeptReport, Node, State, Summary
 from inventory.store import rows
 from inventory.store.database import Database
-from inventory.store.tables import events, nodes, receipts, reports
+from inventory.store.tables import addresses, events, marks, nodes, receipts, reports
 
 _PAGE = 500
 # Literally in the statement: a plan that PostgreSQL keeps for a statement knows nothing of its parameters, and would
@@ -115,6 +115,24 @@ class Reading:
         query = sa.select(events).where(events.c.node == name).order_by(events.c.id)
         with self._database.begin() as connection:
             return tuple(rows.event_of(row) for row in connection.execute(query).mappings())
+
+    def claimants(
+        self, *, uuid: str | None = None, vmid: int | None = None, ips: Collection[str] = (), site: str = ""
+    ) -> Iterator[Node]:
+        """The nodes that have one of these, found by indexes alone: retired ones have no more than their uuid.
+
+        vmid: of whichever site. ips: static addresses at a site, or of nodes that are on record without one.
+        """
+        wanted = [] if uuid is None else [sa.select(nodes.c.name).where(nodes.c.uuid == uuid)]
+        wanted += [] if vmid is None else [sa.select(marks.c.node).where(marks.c.mark == rows.vm_mark(vmid))]
+        for place in sorted({site, ""}) if ips else ():
+            held = addresses.c.site == rows.storable(place), addresses.c.ip.in_(sorted(ips))
+            wanted.append(sa.select(addresses.c.node).where(*held))
+        if not wanted:
+            return iter(())
+        with self._database.begin() as connection:
+            names = connection.execute(sa.union(*wanted)).scalars().all()
+        return self.each(names=names)
 
     def events(self, *, names: Iterable[str] | None = None) -> Iterator[tuple[str, Event]]:
         """What happened to the nodes, each one's oldest first."""

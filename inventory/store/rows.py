@@ -119,11 +119,14 @@ def places_of(node: Node) -> set[tuple[str, str]]:
 
 
 def marks_of(node: Node) -> set[str]:
-    """By what the machine of a node that is not retired is known; what nobody read from it is no mark."""
-    if node.state is State.RETIRED or unadopted(node):
+    """By what the machine of a node that is not retired is known; but for its VM's id, nothing that was only told."""
+    if node.state is State.RETIRED:
         return set()
+    vm = set() if node.vmid is None else {vm_mark(node.vmid)}
+    if unadopted(node):
+        return vm
     own = {machine_mark(node.machine_id)} if node.machine_id else set()
-    return own | {key_mark(key) for key in node.host_keys}
+    return vm | own | {key_mark(key) for key in node.host_keys}
 
 
 def key_mark(key: HostKey) -> str:
@@ -134,6 +137,11 @@ def key_mark(key: HostKey) -> str:
 def machine_mark(machine_id: str) -> str:
     """A machine-id."""
     return f"machine:{machine_id[:64]}"
+
+
+def vm_mark(vmid: int) -> str:
+    """The id of a VM, which each site may have one of."""
+    return f"vm:{vmid}"
 
 
 def storable(value: Any) -> Any:  # noqa: ANN401 - JSON

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import sqlalchemy as sa
-from sqlalchemy.engine import make_url
 
 from inventory.store.database import Database, place_of
 from inventory.store.making import migrate
+from inventory.store.place import in_schema
 
 
 def is_shared(url: str) -> bool:
@@ -30,7 +30,7 @@ def scratch_record(url: str, *, name: str, keep: bool = False) -> Iterator[str]:
         MusterError: the login may not make a schema there, or the server did not answer.
     """
     schema = f"{name}_{secrets.token_hex(6)}"
-    own = make_url(url).update_query_dict({"schema": schema}).render_as_string()
+    own = in_schema(url, schema)
     migrate(Database(place_of(own)))
     try:
         yield own

@@ -2,7 +2,7 @@
 
 import sqlalchemy as sa
 
-HEAD = "0002"
+HEAD = "0003"
 """The newest migration: what a record must be at to be used."""
 
 _Name = sa.String(63).with_variant(sa.String(63, collation="C"), "postgresql")  # ordered alike in both
@@ -82,7 +82,7 @@ addresses = sa.Table(
     sa.Column("ip", sa.String(45), primary_key=True),
     sa.Column("node", _Name, nullable=False, index=True),
 )
-# Host keys and machine-ids of the nodes that are not retired, so that a twin is found without reading them all.
+# Host keys, machine-ids and VM ids of the nodes that are not retired, so that who has one is found without reading all.
 marks = sa.Table(
     "marks",
     metadata,

@@ -50,7 +50,7 @@ def printed(lab: Ground) -> list[str]:
     """The lines for Proxmox 9 that --grants prints, as text."""
     done = subprocess.run(
         [Path(sys.executable).with_name("provision-node"), "--grants", "--site", lab.site],
-        capture_output=True, text=True, timeout=60, check=True,
+        capture_output=True, text=True, timeout=600, check=True,
     )  # fmt: skip
     return done.stdout.partition("# Proxmox VE 8")[0].splitlines()
 
@@ -65,7 +65,7 @@ def command(lab: Ground, *more: str, own: bool = True) -> list[str]:
 def walk(lab: Ground, *more: str, own: bool = True) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         command(lab, *more, own=own),
-        capture_output=True, text=True, timeout=240, check=False, cwd=ROOT, env=environ(lab),
+        capture_output=True, text=True, timeout=600, check=False, cwd=ROOT, env=environ(lab),
     )  # fmt: skip
 
 
@@ -159,7 +159,7 @@ def test_a_failed_step_is_cleaned_up_after_and_what_stays_is_named(
             Path(sys.executable).with_name("provision-node"),
             *(name, "--rollback", "--yes", "--site", nobody_may.site, "--inventory", url),
         ],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert by_hand.returncode == 0, by_hand.stderr
     assert [vm.vmid for vm in nobody_may.pve.vms] == [9000]
@@ -176,7 +176,7 @@ def test_an_interrupted_run_takes_away_what_it_made(nobody_may: Ground, printed:
     while len(nobody_may.pve.vms) == 1 and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=60)
+    stdout, stderr = process.communicate(timeout=600)
 
     rows = {row[0]: row for row in rows_of(stdout)}
     assert process.returncode == 130, stderr
@@ -197,7 +197,7 @@ def test_static_addresses_that_may_be_somebodys_are_refused(nobody_may: Ground) 
 def test_without_a_site_file_it_is_wrong_usage() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.acceptance", "--profile", PROFILE],
-        capture_output=True, text=True, timeout=60, check=False, cwd=ROOT,
+        capture_output=True, text=True, timeout=600, check=False, cwd=ROOT,
     )  # fmt: skip
 
     assert done.returncode == 2

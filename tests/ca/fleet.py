@@ -14,7 +14,7 @@ from ca.authority import Authority
 from tests.ca.judges import cryptography_verify
 from tests.ca.material import issue, key_pem, node_key, request
 
-_TIMEOUT_S = 30
+_TIMEOUT_S = 120
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from pkilint.validation import ValidationFindingSeverity  # type: ignore[import-
 
 from ca.names import check_spiffe_id
 
-_TIMEOUT_S = 30
+_TIMEOUT_S = 120
 
 
 def openssl_verify(folder: Path, leaf: Path, *options: str, at: datetime) -> str:

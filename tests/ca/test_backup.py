@@ -168,7 +168,7 @@ def test_a_backup_waits_for_whoever_changes_the_authority(authority: Authority, 
         assert worker.is_alive()
         assert reopened(authority).records()  # who only reads is not stopped
         assert not (tmp_path / "ca.tar").exists()
-    worker.join(30)
+    worker.join(120)
 
     assert (tmp_path / "ca.tar").exists()
 
@@ -210,7 +210,7 @@ def test_a_disk_without_room_gets_no_part_of_a_backup_and_the_audit_no_line(
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=False,
     )
 

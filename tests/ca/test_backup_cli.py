@@ -21,7 +21,7 @@ def node_ca(*arguments: str | Path, ca_dir: Path) -> subprocess.CompletedProcess
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=False,
     )
 

@@ -244,7 +244,7 @@ def test_a_key_file_that_comes_readable_for_all_is_refused(place: Place) -> None
         place.restored(place.packed(members))
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(data=st.data())
 def test_no_bytes_whatsoever_end_in_a_traceback_or_in_another_authority(
     place: Place, data: st.DataObject

@@ -36,7 +36,7 @@ def node_ca(*arguments: str, folder: Path, stdin: str = "") -> subprocess.Comple
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=600,
         env={**os.environ, "MUSTER_CA_DIR": str(folder / "ca")},
     )
 
@@ -114,7 +114,7 @@ def test_each_key_of_a_ceremony_has_the_passphrase_of_its_own_file(
         ["openssl", "verify", "-x509_strict", "-CAfile", "bundle.pem", "-untrusted", "cert.pem", "cert.pem"],
         cwd=folder / "out",
         check=False,
-        timeout=30,
+        timeout=600,
         capture_output=True,
         text=True,
     )

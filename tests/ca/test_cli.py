@@ -95,7 +95,7 @@ def node_ca(
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     return Done(done.returncode, done.stdout, done.stderr)

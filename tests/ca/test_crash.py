@@ -47,7 +47,7 @@ def python(*arguments: str) -> subprocess.Popen[str]:
 
 
 def output(process: subprocess.Popen[str]) -> str:
-    text, _ = process.communicate(timeout=120)
+    text, _ = process.communicate(timeout=600)
     assert process.returncode == 0
     return text
 
@@ -90,7 +90,7 @@ def test_a_full_disk_leaves_everything_as_it_was_and_the_next_issue_works(tmp_pa
         "run the tests as root, in a machine that allows unshare(1)",
     )
     command = [*alone, sys.executable, "-m", "tests.ca.full_disk", str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     ends = json.loads(done.stdout)
 

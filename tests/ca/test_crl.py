@@ -109,7 +109,7 @@ def test_openssl_and_cryptography_take_the_list_for_the_authoritys(
         ],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=600,
         check=True,
     )
     found = x509.load_pem_x509_crl(file.read_bytes())
@@ -135,7 +135,7 @@ def lint(file: Path) -> list[str]:
     """Codes of pkilint's findings at WARNING or above."""
     program = str(Path(sys.executable).with_name("lint_crl"))
     command = [program, "lint", "-t", "CRL", "-p", "PKIX", "-s", "WARNING", "-f", "JSON", str(file)]
-    done = subprocess.run(command, capture_output=True, timeout=30, check=False, text=True)
+    done = subprocess.run(command, capture_output=True, timeout=600, check=False, text=True)
     return [
         finding["code"]
         for result in json.loads(done.stdout)["results"]

@@ -125,7 +125,7 @@ def openssl_verify(folder: Path, name: str) -> str:
     command = ["openssl", "verify", "-x509_strict", "-crl_check", "-CAfile", str(folder / "ca" / "root.pem")]
     command += ["-untrusted", str(folder / "ca" / "issuing.pem"), "-CRLfile", str(folder / "crl.pem")]
     done = subprocess.run(
-        [*command, str(folder / f"{name}.pem")], capture_output=True, text=True, timeout=30, check=False
+        [*command, str(folder / f"{name}.pem")], capture_output=True, text=True, timeout=600, check=False
     )
     return done.stdout + done.stderr
 

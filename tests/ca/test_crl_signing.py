@@ -280,7 +280,7 @@ def test_a_kill_at_any_step_leaves_lists_that_can_be_handed_out_and_no_number_tw
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=True,
     )
 

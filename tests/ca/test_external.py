@@ -271,7 +271,7 @@ def test_a_kill_while_it_completes_leaves_what_can_be_run_again(tmp_path: Path) 
         [sys.executable, "-m", "tests.ca.killed_keys", "complete", str(tmp_path)],
         cwd=Path(__file__).parents[2],
         check=False,
-        timeout=120,
+        timeout=600,
         capture_output=True,
         text=True,
     )
@@ -298,7 +298,7 @@ def test_the_commands_walk_the_whole_way(tmp_path: Path, top: OutsideRoot) -> No
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=600,
             stdin=subprocess.DEVNULL,
             env={**os.environ, "MUSTER_CA_DIR": str(tmp_path / "ca")},
         )

@@ -167,7 +167,7 @@ def signed(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     folder = tmp_path_factory.mktemp("tickets")
     key, signers = folder / "infra", folder / "signers"
     command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "operator@lab", "-f", str(key)]
-    subprocess.run(command, check=True, timeout=30)
+    subprocess.run(command, check=True, timeout=600)
     public = key.with_suffix(".pub").read_text()
     signers.write_text(f'operator@lab namespaces="{TICKET_NAMESPACE}" {public}')
     return sign_ticket(ticket(), key_file=key), signers

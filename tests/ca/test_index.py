@@ -205,7 +205,7 @@ def test_a_reader_is_stopped_by_nobody_and_stops_nobody(authority: Authority) ->
 
     def write() -> None:
         with writing(writer._db):  # noqa: SLF001 - as another process would, in the midst of a change
-            done.wait(10)
+            done.wait(120)
 
     thread = threading.Thread(target=write)
     thread.start()
@@ -217,7 +217,7 @@ def test_a_reader_is_stopped_by_nobody_and_stops_nobody(authority: Authority) ->
     writer.close()
 
     assert [record.serial for record in records] == [serial]
-    assert took < 4
+    assert took < 60  # and so before the writer was done
 
 
 def test_a_folder_that_cannot_be_written_is_read_all_the_same(authority: Authority) -> None:
@@ -228,7 +228,7 @@ def test_a_folder_that_cannot_be_written_is_read_all_the_same(authority: Authori
     authority.layout.index.unlink()
     script = f'mount --bind "{folder}" "{folder}" && mount -o remount,bind,ro "{folder}" && exec "$@"'
     command = ["unshare", "-m", "sh", "-c", script, "sh", sys.executable, "-c", _AS_A_READER, str(folder)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     need(
         "mount:" not in done.stderr and "unshare:" not in done.stderr,
         "a mount namespace",

@@ -125,7 +125,7 @@ def test_two_requests_in_one_file_are_refused() -> None:
         read_request(request() + request())
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(at=st.integers(0, 400), byte=st.binary(min_size=1, max_size=3))
 def test_no_request_whatsoever_ends_in_a_traceback(at: int, byte: bytes) -> None:
     whole = request()

@@ -88,7 +88,7 @@ def test_the_default_is_strong_and_is_accepted_without_a_word() -> None:
 
     assert opened(sealed, floor=KDF_FLOOR).public_key == KEY.public_key()
     assert DEFAULT_KDF.memory_kib >= 256 * 1024
-    assert time.monotonic() - started < 60
+    assert time.monotonic() - started < 300
 
 
 @pytest.mark.parametrize("weak", [CHEAP, Kdf(255 * 1024, 3, 4)])

@@ -82,7 +82,7 @@ def test_lines_of_another_process_are_taken_up(tmp_path: Path) -> None:
     assert [entry.actor for entry in read(tmp_path / "audit.jsonl").entries[-2:]] == ["other", "tester"]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=40)
 @given(data=st.data())
 def test_a_change_of_any_byte_is_noticed(tmp_path: Path, data: st.DataObject) -> None:
     path = tmp_path / "audit.jsonl"
@@ -229,7 +229,7 @@ def test_a_full_disk_leaves_the_audit_as_it_was(tmp_path: Path) -> None:
         [sys.executable, "-c", _ON_A_FULL_DISK, str(path)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=False,
     )
 

@@ -66,7 +66,7 @@ def test_a_line_that_cannot_be_ended_for_want_of_room_is_kept_and_ended_later(tm
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=True,
     )
 

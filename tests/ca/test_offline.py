@@ -59,7 +59,7 @@ def python(*arguments: str, folder: Path) -> str:
         env={"PATH": "/usr/bin:/bin", "HOME": str(folder), "MUSTER_CA_DIR": str(folder / "ca")},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
         stdin=subprocess.DEVNULL,
     )

@@ -116,7 +116,7 @@ def test_a_kill_at_any_step_leaves_a_key_that_one_passphrase_opens(tmp_path: Pat
         [sys.executable, "-m", "tests.ca.killed_keys", "passphrase", str(tmp_path)],
         cwd=Path(__file__).parents[2],
         check=False,
-        timeout=120,
+        timeout=600,
         capture_output=True,
         text=True,
     )
@@ -139,7 +139,7 @@ def test_the_command_changes_it_through_a_descriptor(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=600,
         stdin=subprocess.DEVNULL,
     )
     assert made.returncode == 0, made.stderr
@@ -153,7 +153,7 @@ def test_the_command_changes_it_through_a_descriptor(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=600,
         stdin=subprocess.DEVNULL,
         pass_fds=[reading],
     )

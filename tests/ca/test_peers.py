@@ -59,7 +59,7 @@ def test_kills_at_random_moments_lose_nothing_and_the_next_issue_works(authority
         left = [process.stdout.readline().strip()]
         time.sleep(moments.uniform(0, 0.25))
         process.kill()
-        left += process.communicate(timeout=30)[0].splitlines(keepends=True)
+        left += process.communicate(timeout=600)[0].splitlines(keepends=True)
 
         found = reopened(authority)
         known = {record.serial for record in found.records()}

@@ -56,7 +56,7 @@ def hsm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hsm]:
     os.environ["SOFTHSM2_CONF"] = str(conf)  # the module reads it once, when it is loaded
     made = ["softhsm2-util", "--init-token", "--free", "--label", TOKEN]
     subprocess.run(
-        [*made, "--pin", PIN.decode(), "--so-pin", "87654321"], check=True, capture_output=True, timeout=30
+        [*made, "--pin", PIN.decode(), "--so-pin", "87654321"], check=True, capture_output=True, timeout=600
     )
     yield Hsm(modules[0])
     if former is None:
@@ -263,7 +263,7 @@ def test_the_command_makes_and_uses_a_token_and_shows_no_pin(hsm: Hsm, tmp_path:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=600,
             stdin=subprocess.DEVNULL,
         )
 

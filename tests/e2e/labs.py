@@ -25,7 +25,7 @@ class Lab:
             capture_output=True,
             text=True,
             check=False,
-            timeout=180,
+            timeout=600,
             stdin=subprocess.DEVNULL,
             env={**self.environ, **more},
         )

@@ -15,7 +15,7 @@ from provision.spec import load_site
 from tests.e2e.labs import Lab, running_lab
 from tests.require import need_command
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 120.0
 VM = "/nodes/lab/qemu/321"
 
 

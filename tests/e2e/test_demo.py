@@ -1,5 +1,6 @@
 """The whole road: the demo's document, its end however it comes, and nothing left behind."""
 
+import contextlib
 import json
 import os
 import re
@@ -45,11 +46,27 @@ def interrupted(folder: Path, sign: signal.Signals, *, during: str) -> tuple[int
             if line.startswith(f"$ {during}"):
                 break
         time.sleep(0.5)  # the command has begun
+        temporary = _temporary_of(during, process.pid)
         below = descendants(process.pid)
         process.send_signal(sign)
         process.wait(60)
     assert below
+    assert f"{folder}/muster-demo-" in temporary
     return process.returncode, still_there(below) + with_text(str(folder))
+
+
+def _temporary_of(command: str, demo_pid: int) -> str:
+    """Where the command that a demo runs puts its temporary files; waits until it runs."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        for pid in descendants(demo_pid):
+            with contextlib.suppress(OSError):
+                words = Path(f"/proc/{pid}/cmdline").read_bytes()
+                if command.encode() in words and b"lifeline" not in words:
+                    places = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+                    return next(place.decode() for place in places if place.startswith(b"TMPDIR="))
+        time.sleep(0.05)
+    return ""
 
 
 def test_over_a_persons_own_server_the_demo_leaves_no_schema_and_touches_none(
@@ -60,7 +77,7 @@ def test_over_a_persons_own_server_the_demo_leaves_no_schema_and_touches_none(
         "CREATE SCHEMA muster; CREATE TABLE muster.nodes (name text)", database=database, user="muster"
     )
     with start(tmp_path, MUSTER_INVENTORY=postgres.url(database, user="muster")) as process:
-        stdout, stderr = process.communicate(timeout=150)
+        stdout, stderr = process.communicate(timeout=600)
 
     assert process.returncode == 0, stderr
     assert json.loads(stdout)["node"]["state"] == "in-service"
@@ -72,7 +89,7 @@ def test_over_a_persons_own_server_the_demo_leaves_no_schema_and_touches_none(
 
 def test_the_demo_walks_the_whole_road_and_leaves_nothing(tmp_path: Path) -> None:
     with start(tmp_path) as process:
-        stdout, stderr = process.communicate(timeout=150)
+        stdout, stderr = process.communicate(timeout=600)
     found: dict[str, Any] = json.loads(stdout)
 
     assert process.returncode == 0, stderr
@@ -108,7 +125,7 @@ def test_a_demo_that_is_killed_leaves_nothing(tmp_path: Path) -> None:
     code, left = interrupted(tmp_path, signal.SIGKILL, during="onboard-node")
 
     assert code == -signal.SIGKILL
-    assert (left, list(tmp_path.glob("muster-demo-*")), mounts(tmp_path)) == ([], [], [])
+    assert (left, list(tmp_path.iterdir()), mounts(tmp_path)) == ([], [], [])
 
 
 def test_a_demo_that_is_interrupted_leaves_nothing_and_says_so_by_its_exit_code(tmp_path: Path) -> None:
@@ -116,6 +133,13 @@ def test_a_demo_that_is_interrupted_leaves_nothing_and_says_so_by_its_exit_code(
 
     assert code == 130
     assert (left, list(tmp_path.glob("muster-demo-*")), mounts(tmp_path)) == ([], [], [])
+
+
+def test_a_demo_that_is_terminated_leaves_no_temporary_file_of_the_command_that_ran(tmp_path: Path) -> None:
+    code, left = interrupted(tmp_path, signal.SIGTERM, during="verify-node")
+
+    assert code == 143
+    assert (left, list(tmp_path.iterdir()), mounts(tmp_path)) == ([], [], [])
 
 
 def test_a_step_that_fails_is_the_last_and_gives_the_demo_its_exit_code(tmp_path: Path) -> None:

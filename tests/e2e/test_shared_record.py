@@ -115,7 +115,7 @@ def test_every_command_typed_again_changes_nothing(people: People) -> None:
 def test_two_who_make_one_node_at_once_make_one_vm(people: People) -> None:
     words = ("provision-node", "gpu-02", "--profile", "small", "--yes", "--json")
     both = [people.infra.start(*words) for _ in range(2)]
-    ended = [(run.communicate(timeout=180), run.returncode) for run in both]
+    ended = [(run.communicate(timeout=600), run.returncode) for run in both]
 
     codes = sorted(code for _, code in ended)
     assert codes[0] == 0, ended

@@ -57,7 +57,7 @@ def scene() -> Iterator[Scene]:
             env=environ,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=600,
             check=False,
             stdin=subprocess.DEVNULL,
         )

@@ -29,15 +29,15 @@ def _agent(place: Path, *keys: Path) -> Iterator[Path]:
     need_command("ssh-agent", "ssh-add")
     running = subprocess.Popen(["ssh-agent", "-D", "-a", str(place)], stdout=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while not place.exists():
             assert time.monotonic() < deadline
             time.sleep(0.01)
         for key in keys:
             environment = {**os.environ, "SSH_AUTH_SOCK": str(place)}
-            subprocess.run(["ssh-add", "-q", str(key)], env=environment, check=True, timeout=30)
+            subprocess.run(["ssh-add", "-q", str(key)], env=environment, check=True, timeout=600)
             key.unlink()
         yield place
     finally:
         running.terminate()
-        running.wait(timeout=10)
+        running.wait(timeout=600)

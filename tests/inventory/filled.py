@@ -59,6 +59,16 @@ def site_of(number: int) -> str:
     return f"site-{number // A_SITE:04}"
 
 
+def uuid(number: int) -> str:
+    """A node's own."""
+    return f"0e1a2b3c-0000-4000-8000-{number:012x}"
+
+
+def address(number: int) -> str:
+    """A node's own."""
+    return f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}"
+
+
 def fill(url: str, count: int) -> None:
     """So many nodes into an empty record, by its owner; its statistics are as fresh then as a server keeps them."""
     database = Database(place_of(url))
@@ -142,26 +152,18 @@ class _Model:
             {"name": "gpu-01", "ok": True, "seconds": 1.5, "verification": {"ranks": 8, "time_line": line}}
         )
 
-    @staticmethod
-    def _uuid(number: int) -> str:
-        return f"0e1a2b3c-0000-4000-8000-{number:012x}"
-
-    @staticmethod
-    def _address(number: int) -> str:
-        return f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}"
-
     def node(self, number: int, state: State) -> Iterator[Row]:
         facts = self._facts
         for told, own in (
             ('"SITE"', f'"{site_of(number)}"'),
-            (f'"{_NOWHERE}"', f'"{self._address(number)}"'),
-            ('"vmid": 100', f'"vmid": {number + 100}'),
+            (f'"{_NOWHERE}"', f'"{address(number)}"'),
+            ('"vmid": 100', f'"vmid": {vmid(number)}'),
             (f'"{_MACHINE}"', f'"{machine_id(number)}"'),
             (f'"{KEY.base64}"', f'"{host_key(number).base64}"'),
         ):
             facts = facts.replace(told, own)
         ends = self._until(state)
-        yield name_of(number), str(state), len(_ROAD), self._uuid(number), None, ends, facts
+        yield name_of(number), str(state), len(_ROAD), uuid(number), None, ends, facts
 
     def _until(self, state: State) -> str:
         return (self._now + (SOON if state is RARE_STATE else LATE)).isoformat()
@@ -177,7 +179,7 @@ class _Model:
         for kind in ("onboarded", "verified"):
             yield (
                 name_of(number),
-                self._uuid(number),
+                uuid(number),
                 at,
                 kind,
                 until,
@@ -187,18 +189,24 @@ class _Model:
     def reports(self, number: int, state: State) -> Iterator[Row]:
         yield (
             name_of(number),
-            self._uuid(number),
+            uuid(number),
             self._now.isoformat(),
             state is not RARE_STATE,
             self._document,
         )
 
     def addresses(self, number: int, state: State) -> Iterator[Row]:  # noqa: ARG002
-        yield site_of(number), self._address(number), name_of(number)
+        yield site_of(number), address(number), name_of(number)
 
     def marks(self, number: int, state: State) -> Iterator[Row]:  # noqa: ARG002
         yield name_of(number), rows.machine_mark(machine_id(number))
         yield name_of(number), rows.key_mark(host_key(number))
+        yield name_of(number), rows.vm_mark(vmid(number))
+
+
+def vmid(number: int) -> int:
+    """A node's own."""
+    return number + 100
 
 
 def machine_id(number: int) -> str:

@@ -5,10 +5,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from inventory.listing import chosen
+from inventory.listing import asked, chosen
 from inventory.model import State
 from inventory.store import Store
-from tests.inventory.filled import A_SITE, RARE, RARE_STATE, host_key, machine_id, name_of
+from tests.inventory.filled import (
+    A_SITE,
+    RARE,
+    RARE_STATE,
+    address,
+    host_key,
+    machine_id,
+    name_of,
+    site_of,
+    uuid,
+    vmid,
+)
 
 _LISTED = 20
 _SITE = f"site-{1:04}"
@@ -111,6 +122,14 @@ def twin(filled: Filled) -> None:
     assert found.name == name_of(number)
 
 
+def claimed(filled: Filled) -> None:
+    """Whose a uuid, a VM id and an address are."""
+    by_uuid, by_vmid, by_ip = (next(filled.numbers) for _ in range(3))
+    site = site_of(by_ip)
+    found = filled.store.claimants(uuid=uuid(by_uuid), vmid=vmid(by_vmid), ips=[address(by_ip)], site=site)
+    assert {node.name for node in found} == {name_of(number) for number in (by_uuid, by_vmid, by_ip)}
+
+
 def addresses(filled: Filled) -> None:
     """All that one site has given."""
     assert len(filled.store.held_addresses(_SITE)) == A_SITE
@@ -129,7 +148,8 @@ def last_reports(filled: Filled) -> None:
 
 def _count(filled: Filled, names: list[str] | None = None, expected: int = RARE, **wanted: object) -> None:
     told: dict[str, object] = {"states": None, "turn": None, "expiring": None, **wanted}
-    found = chosen(filled.store, names, now=datetime.now(UTC), **told)  # type: ignore[arg-type]  # as by_* give them
+    which = asked(names, now=datetime.now(UTC), **told)  # type: ignore[arg-type]  # as by_* give them
+    found = chosen(filled.store, which)
     assert sum(1 for _ in found) == expected, (told, expected)
 
 
@@ -149,6 +169,7 @@ SAME: dict[str, Work] = {
     "three moves of state": moving,
     "a lease, taken and let go": leasing,
     "find a machine's twin": twin,
+    "whose uuid, VM id and address": claimed,
     "addresses of a site": addresses,
     "keep a report": keeping,
     f"last reports of {_LISTED}": last_reports,

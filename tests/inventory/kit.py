@@ -61,7 +61,7 @@ def receipt() -> Receipt:
 def keygen(folder: Path, name: str) -> Path:
     key = folder / name
     command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", f"{name}@lab", "-f", str(key)]
-    subprocess.run(command, check=True, timeout=30)
+    subprocess.run(command, check=True, timeout=600)
     return key
 
 

@@ -17,9 +17,9 @@ def main(url: str, name: str, lease_s: str) -> None:
         for line in sys.stdin:
             if line.strip() == "end":
                 break
-            found = record.get(name)
-            assert found is not None
             try:
+                found = record.get(name)
+                assert found is not None
                 record.save(replace(found, vmid=666))
                 tell("saved")
             except MusterError as error:

@@ -57,7 +57,7 @@ def in_a_process(record: Path, *arguments: str) -> subprocess.CompletedProcess[s
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=600,
         stdin=subprocess.DEVNULL,
     )
 
@@ -188,7 +188,7 @@ def test_an_absent_extra_is_told_with_the_line_that_installs_it(record: Path) ->
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=600,
         stdin=subprocess.DEVNULL,
     )
 

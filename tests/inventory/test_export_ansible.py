@@ -69,7 +69,7 @@ def ansible(
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=600,
         stdin=subprocess.DEVNULL,
         cwd=folder,
         env={
@@ -233,7 +233,7 @@ def pinned(server: Sshd, folder: Path, host_key: HostKey) -> Iterator[tuple[str,
     finally:
         for socket in (folder / "cp").glob("*"):
             subprocess.run(
-                ["ssh", "-O", "exit", "-S", str(socket), "x"], check=False, capture_output=True, timeout=30
+                ["ssh", "-O", "exit", "-S", str(socket), "x"], check=False, capture_output=True, timeout=600
             )
 
 

@@ -106,6 +106,8 @@ def test_nodes_and_states_choose(tmp_path: Path) -> None:
         (("--format", "ansible", "--known-hosts", "/a b"), "blanks, quotes"),
         (("--format", "prometheus", "gpu-01"), "a count of some nodes"),
         (("--state", "broken"), "in-service"),
+        (("--format", "ssh-config", "--known-hosts", "{out}"), "the file of host keys, which would be lost"),
+        (("--format", "ansible", "--known-hosts", "{out}"), "the file of host keys, which would be lost"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_before_anything_is_written(
@@ -114,11 +116,22 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_written(
     file = tmp_path / "out"
     file.write_text("before")
     wants_stdout = "--json" in asked
-    done = run("export", *asked, *([] if wants_stdout else ["-o", str(file)]), url=record(tmp_path, *FLEET))
+    words = [word.format(out=file) for word in asked]
+    done = run("export", *words, *([] if wants_stdout else ["-o", str(file)]), url=record(tmp_path, *FLEET))
 
     assert (done.returncode, done.stdout) == (2, "")
     assert why in " ".join(done.stderr.split())
     assert file.read_text() == "before"
+
+
+def test_a_record_that_nobody_ever_used_is_told_of_beside_the_empty_file(tmp_path: Path) -> None:
+    empty = f"sqlite:///{tmp_path / 'record.db'}"
+    done = run("export", "--format", "prometheus", "-o", str(tmp_path / "muster.prom"), url=empty)
+    used = run("export", "--state", "retired", url=record(tmp_path, *FLEET))
+
+    assert (done.returncode, used.returncode) == (0, 0)
+    assert f"warning: nothing was ever on record in {tmp_path / 'record.db'}" in done.stderr
+    assert "warning" not in used.stderr
 
 
 def test_a_faulty_node_is_told_of_and_the_others_are_exported(tmp_path: Path) -> None:
@@ -152,6 +165,7 @@ def test_an_inventory_script_that_is_called_otherwise_is_refused(
 
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: ")
+    assert "next: see node-inventory ansible --help" in done.stderr
 
 
 def test_host_prints_the_variables_of_one_node(tmp_path: Path) -> None:
@@ -168,6 +182,27 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
     assert done.returncode == 2
     assert f"error: {tmp_path}/absent/out was not written\n  why: No such file" in done.stderr
+
+
+@pytest.mark.parametrize("place", ["", ".", "/"])
+def test_a_place_without_a_name_is_refused_in_words(place: str, tmp_path: Path) -> None:
+    done = run("export", "-o", place, url=record(tmp_path, *FLEET))
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "was not written\n  why: it is there, and is no file" in done.stderr
+
+
+def test_a_link_is_replaced_and_what_it_leads_to_is_left_alone(tmp_path: Path) -> None:
+    other, link = tmp_path / "theirs", tmp_path / "nodes.json"
+    other.write_text("before")
+    link.symlink_to(other)
+
+    done = run("export", "-o", str(link), url=record(tmp_path, *FLEET))
+
+    assert done.returncode == 0
+    assert not link.is_symlink()
+    assert len(json.loads(link.read_text())["nodes"]) == len(FLEET)
+    assert other.read_text() == "before"
 
 
 @pytest.mark.parametrize("place", [Path("/dev/null"), Path("/tmp")])
@@ -241,7 +276,7 @@ def test_a_reader_who_has_read_enough_is_no_failure(tmp_path: Path) -> None:
             stderr=subprocess.PIPE,
             text=True,
             check=False,
-            timeout=60,
+            timeout=600,
             env={**os.environ, "MUSTER_INVENTORY": url},
         )
 
@@ -254,7 +289,7 @@ def test_what_is_printed_is_utf_8_whatever_the_locale_says(tmp_path: Path) -> No
         [BIN / "node-inventory", "export"],
         capture_output=True,
         check=True,
-        timeout=60,
+        timeout=600,
         env={**os.environ, "MUSTER_INVENTORY": url, "PYTHONIOENCODING": "latin-1", "PYTHONUTF8": "0"},
     )
 

@@ -44,7 +44,7 @@ def judged(config: str, folder: Path, name: str = "gpu-01") -> dict[str, str]:
     file = folder / "config"
     file.write_text(config)
     done = subprocess.run(
-        ["ssh", "-T", "-G", "-F", str(file), name], capture_output=True, text=True, check=True, timeout=30
+        ["ssh", "-T", "-G", "-F", str(file), name], capture_output=True, text=True, check=True, timeout=600
     )
     assert done.stderr == ""
     return dict(line.split(" ", 1) for line in done.stdout.splitlines() if " " in line)
@@ -56,7 +56,7 @@ def log_in(name: str, server: Sshd, folder: Path, *nodes: Node) -> subprocess.Co
     (folder / "config").write_text(ssh_config(*nodes, known_hosts=folder / "hosts"))
     command = ["ssh", "-F", str(folder / "config"), "-i", str(server.login_key), "-o", "BatchMode=yes"]
     return subprocess.run(
-        [*command, name, "echo arrived"], capture_output=True, text=True, check=False, timeout=30
+        [*command, name, "echo arrived"], capture_output=True, text=True, check=False, timeout=600
     )
 
 
@@ -64,7 +64,7 @@ def found(name: str, file: Path) -> list[str]:
     """The keys that ssh-keygen finds for a host in a known_hosts file."""
     need_command("ssh-keygen")
     done = subprocess.run(
-        ["ssh-keygen", "-F", name, "-f", str(file)], capture_output=True, text=True, check=False, timeout=30
+        ["ssh-keygen", "-F", name, "-f", str(file)], capture_output=True, text=True, check=False, timeout=600
     )
     return [line.split(" ", 1)[1] for line in done.stdout.splitlines() if not line.startswith("#")]
 

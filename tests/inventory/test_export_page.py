@@ -23,7 +23,7 @@ def test_the_commands_of_the_page_go_as_it_says(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=600,
         stdin=subprocess.DEVNULL,
         cwd=tmp_path,
         env={

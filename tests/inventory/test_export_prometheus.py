@@ -32,7 +32,7 @@ def samples(text: str) -> dict[str, list[tuple[dict[str, str], float]]]:
 def promtool(*arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
     need_command("promtool")
     return subprocess.run(
-        ["promtool", *arguments], input=given, capture_output=True, text=True, check=False, timeout=60
+        ["promtool", *arguments], input=given, capture_output=True, text=True, check=False, timeout=600
     )
 
 

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inventory import show
-from inventory.errors import BadFile, BadInput, Refused
+from inventory.errors import BadFile, Refused
 from inventory.importing import NodeEntry, is_list, is_table, read_list
-from inventory.importing_record import Imported, compare, put, put_on_record, read_lists, read_text
+from inventory.importing_record import Imported, compare, put, read_lists
 from inventory.lifecycle import next_command, whose_turn
 from inventory.model import Address, HostKey, Node, State
 from inventory.store import Store
@@ -174,7 +174,8 @@ def test_faults_in_csv_name_line_and_column() -> None:
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        (f"name;uuid\ngpu-21;{UUID}\n", "nodes.csv:1:name: columns are separated by ';'; write commas"),
+        (f"Name,UUID\ngpu-21,{UUID}\n", "nodes.csv:1:UUID: UUID: unknown column (did you mean uuid?)"),
+        ("sep=;\nname;uuid\n", "nodes.csv:1:1: neither a receipt nor a list of nodes"),
         ("name,vmid\ngpu-21,121\n", "nodes.csv:1:uuid: uuid: required column is missing"),
         ("name,uuid,name\n", "nodes.csv:1:name: name: the column is there twice"),
         ("name,uuid,fabrics\n", "nodes.csv:1:fabrics: fabrics: CSV has no room for it; write the list as YAML"),
@@ -187,6 +188,8 @@ def test_faults_in_csv_name_line_and_column() -> None:
         ("nodes: [", "nodes.csv:1:"),
         (entry(uuid="00000000-0000-0000-0000-000000000000"), "is no machine's uuid"),
         (entry(address="224.0.0.1"), "224.0.0.1 is not the address of a host"),
+        (entry(address="10.0.0.0/24"), "10.0.0.0 is not the address of a host"),
+        (entry(address="10.0.0.255/24"), "10.0.0.255 is not the address of a host"),
         (entry(note="a\x1b[2Jb"), "only what can be printed"),
         (entry(ticket="x"), "nodes[0].ticket: unknown key"),
         (entry(receipt="x"), "nodes[0].receipt: unknown key"),
@@ -303,13 +306,6 @@ def test_a_name_that_was_retired_is_free_and_nothing_of_its_former_machine_stays
     assert "its name is used again; it was VM 300" in store.history("gpu-21")[-2].why
 
 
-def test_whoever_took_the_name_meanwhile_keeps_it(store: Store) -> None:
-    store.add(Node("gpu-21", State.PROVISIONING, uuid=OTHER), why="another run")
-
-    with pytest.raises(Refused, match="somebody else did meanwhile"):
-        put_on_record(store, NodeEntry(name="gpu-21", uuid=UUID).as_node(), why="a test")
-
-
 def test_a_dry_run_tells_and_changes_nothing(store: Store) -> None:
     (done,) = take(store, FULL, dry_run=True)
 
@@ -324,17 +320,6 @@ def test_receipts_and_lists_are_told_apart_by_what_is_in_them(tmp_path: Path) ->
     assert not is_list(signed.partition("\n")[0])  # without its signature it is a faulty receipt, not a list
     assert not is_list(signed.replace('"kind"', '"nodes"'))  # whatever is signed is no list
     assert all(map(is_list, (FULL, CSV, entry(), "nonsense")))
-
-
-def test_what_cannot_be_read_is_left_to_the_reader_of_receipts(tmp_path: Path) -> None:
-    (tmp_path / "junk").write_bytes(b"\xff\xfe")
-
-    assert read_text(tmp_path / "junk") is None
-    assert read_text(tmp_path / "none") is None
-    with (tmp_path / "large").open("wb") as large:
-        large.truncate(64 * 1024 * 1024 + 1)
-    with pytest.raises(BadInput, match="larger than"):
-        read_text(tmp_path / "large")
 
 
 def test_the_examples_are_lists_and_the_csv_shows_every_column(store: Store) -> None:

@@ -17,7 +17,7 @@ def command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
             sys.executable, "-c", "from inventory.cli import main; main()", "import", *arguments,
             "--inventory", f"sqlite:///{folder / 'record.db'}",
         ],
-        capture_output=True, text=True, check=False, timeout=60,
+        capture_output=True, text=True, check=False, timeout=600,
     )  # fmt: skip
 
 

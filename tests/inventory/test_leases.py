@@ -20,6 +20,11 @@ from tests.inventory.records import node, store
 from tests.require import need, need_root
 
 SHORT_S = 1.5
+LONGER_S = (
+    SHORT_S,
+    6 * SHORT_S,
+    20 * SHORT_S,
+)  # for what a busy machine may be too slow to see of a short one
 
 
 @contextmanager
@@ -69,7 +74,7 @@ def test_a_node_that_another_run_acts_on_is_neither_acted_on_nor_saved(url: str)
         with record.lease("gpu-02", "onboard-node", say=print):
             assert record.leased() == {"gpu-01", "gpu-02"}
         told(run, "end")
-        assert run.wait(timeout=30) == 0
+        assert run.wait(timeout=600) == 0
     with record.lease("gpu-01", "onboard-node", say=fail):
         assert record.save(replace(found, vmid=100)).vmid == 100
 
@@ -80,14 +85,14 @@ def test_who_acts_on_a_node_is_shown_with_it(url: str) -> None:
 
     def told(*more: str) -> str:
         words = [program, "show", "gpu-01", "--inventory", url, *more]
-        done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)
+        done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=600)
         return str(done.stdout)
 
     with another(url) as run:
         lease = json.loads(told("--json"))["node"]["lease"]
         assert "in use\tby provision-node of" in told()
         run.kill()
-        run.wait(timeout=30)
+        run.wait(timeout=600)
         assert "in use" not in told()
     assert (lease["what"], lease["host"]) == ("provision-node", "another-host")
     assert lease["since"] < lease["until"]
@@ -99,7 +104,7 @@ def test_a_run_that_was_killed_on_this_host_is_followed_at_once_and_with_a_word(
     words: list[str] = []
     with another(url) as run:
         run.kill()
-        run.wait(timeout=30)
+        run.wait(timeout=600)
     assert record.leased() == frozenset()
     with record.lease("gpu-01", "onboard-node", say=words.append):
         pass
@@ -113,14 +118,19 @@ def test_of_a_run_that_died_elsewhere_nothing_is_known_until_its_lease_runs_out(
     need_root()
     record = ours(url)
     words: list[str] = []
-    with another(url, lease_s=SHORT_S, elsewhere=True) as run:
-        time.sleep(SHORT_S * 1.5)  # it is alive, and its lease goes on
-        run.kill()
-        run.wait(timeout=30)
-        with pytest.raises(Refused, match="being worked on") as refused:
-            record.lease("gpu-01", "onboard-node", say=words.append).__enter__()
-        assert "its lease runs out by itself in" in refused.value.next_step
-        time.sleep(SHORT_S + 0.2)
+    for lease_s in LONGER_S:
+        with another(url, lease_s=lease_s, elsewhere=True) as run:
+            time.sleep(lease_s * 1.5)  # it is alive, and its lease goes on
+            run.kill()
+            run.wait(timeout=600)
+            left = record.lease_of("gpu-01")
+            if refused := refusal(record):
+                break
+        assert left is None or left.until < datetime.now(UTC)  # we were too slow for it
+    assert refused is not None
+    assert "being worked on" in refused.what
+    assert "its lease runs out by itself in" in refused.next_step
+    time.sleep(lease_s + 0.2)
     with record.lease("gpu-01", "onboard-node", say=words.append):
         pass
 
@@ -165,7 +175,7 @@ def test_of_many_who_want_a_node_at_once_one_gets_it(url: str) -> None:
     for thread in wanting:
         thread.start()
     for thread in wanting:
-        thread.join(timeout=60)
+        thread.join(timeout=600)
 
     assert len(won) + len(lost) == 6
     assert won
@@ -183,11 +193,15 @@ def test_within_a_run_a_node_may_be_taken_again_and_is_let_go_with_the_last(url:
 
 
 def test_a_lease_is_kept_alive_for_as_long_as_the_run_takes(url: str) -> None:
-    record, other = ours(url, lease_s=SHORT_S), Store.open(url)
-    with record.lease("gpu-01", "onboard-node", say=fail):
-        time.sleep(2 * SHORT_S)
-        with pytest.raises(Refused, match="being worked on"):
-            other.lease("gpu-01", "provision-node", say=fail).__enter__()
+    other = Store.open(url)
+
+    def kept(lease_s: float) -> bool:
+        with ours(url, lease_s=lease_s).lease("gpu-01", "onboard-node", say=[""].append):
+            time.sleep(2 * lease_s)
+            return refusal(other) is not None
+
+    # a machine that stands still for longer than a lease loses it: then a longer one shows that it is kept
+    assert any(kept(lease_s) for lease_s in LONGER_S)
 
 
 def test_a_servers_clock_counts_and_not_a_hosts(shared: str) -> None:
@@ -208,6 +222,15 @@ def test_a_process_is_told_from_a_later_one_with_its_number() -> None:
     assert not is_dead(f"another-boot {space} {pid} {int(started) + 1}")
     assert not is_dead(f"{boot} another-space {pid} {int(started) + 1}")
     assert not is_dead("")
+
+
+def refusal(record: Store) -> Refused | None:
+    """Why gpu-01 may not be acted on; None where it may, and was."""
+    try:
+        with record.lease("gpu-01", "onboard-node", say=[""].append):
+            return None
+    except Refused as refused:
+        return refused
 
 
 def child_of(pid: int) -> str:

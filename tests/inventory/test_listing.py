@@ -20,7 +20,7 @@ from tests.inventory.records import moved, node
 def run(*words: str) -> subprocess.CompletedProcess[str]:
     """What node-inventory answers."""
     program = Path(sys.executable).with_name("node-inventory")
-    return subprocess.run([program, *words], capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run([program, *words], capture_output=True, text=True, check=False, timeout=600)
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_an_empty_record_is_an_empty_document_and_a_word(tmp_path: Path) -> None
 def test_a_name_in_bytes_that_are_no_text_is_not_on_record(fleet: str) -> None:
     program = Path(sys.executable).with_name("node-inventory")
     done = subprocess.run(
-        [program, "show", b"gpu-\xff", "--inventory", fleet], capture_output=True, check=False, timeout=60
+        [program, "show", b"gpu-\xff", "--inventory", fleet], capture_output=True, check=False, timeout=600
     )
 
     assert done.returncode == 2
@@ -132,3 +132,34 @@ def test_pages_of_a_large_record_come_whole_and_in_order(url: str) -> None:
     assert [each.name for each in record.each(names=reversed(wanted))] == wanted
     assert [name for name, _ in record.events()] == wanted
     assert [each.name for each in record.summaries(states=[State.PROVISIONING])] == wanted
+
+
+def test_everything_that_was_typed_wrongly_is_told_at_once_with_what_was_meant(fleet: str) -> None:
+    done = run(
+        *("list", "gpu-[", "--state", "in-servic", "--state", "xyzzy", "--next", "infr"),
+        *("--expiring", "3x", "--inventory", fleet),
+    )
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "there is no state 'in-servic' (did you mean in-service?)" in done.stderr
+    assert "there is no state 'xyzzy'; there are planned, " in done.stderr
+    assert "there is no turn 'infr' (did you mean infra?)" in done.stderr
+    assert "'3x' is not a span of time" in done.stderr
+    assert "'gpu-[' is not a node set" in done.stderr
+
+
+def test_a_name_that_is_not_on_record_is_told_and_one_that_another_filter_took_is_not(fleet: str) -> None:
+    done = run("list", "gpu-01", "gpu-[77-99]", "--state", "in-service", "--inventory", fleet)
+
+    assert done.returncode == 0
+    assert done.stdout == ""
+    assert "warning: not on record: gpu-77, gpu-78, " in done.stderr
+    assert "and 15 more" in done.stderr
+    assert "gpu-01" not in done.stderr
+
+
+def test_an_empty_record_is_named_so_that_a_mistyped_place_shows(tmp_path: Path) -> None:
+    done = run("list", "--inventory", f"sqlite:///{tmp_path}/inventroy.db")
+
+    assert (done.returncode, done.stdout) == (0, "")
+    assert f"no node is on record in {tmp_path}/inventroy.db" in done.stderr

@@ -5,7 +5,8 @@ import os
 import shutil
 import subprocess
 import sys
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,7 @@ def run(*arguments: object, stdin: str = "", **environ: str) -> subprocess.Compl
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=600,
         env={**os.environ, **environ},
     )
 
@@ -61,6 +62,26 @@ def test_the_holder_makes_one_and_the_auditor_finds_that_it_holds(gpu: World, ma
     assert rows[0] == ["VERDICT", "WHAT"]
     assert {row[0] for row in rows[1:]} == {"holds", "not checked"}
     assert f"{made} holds: gpu-01 was in-service when it was made" in done.stderr
+
+
+def test_an_earlier_passport_is_held_against_a_later_one(gpu: World, made: Path, tmp_path: Path) -> None:
+    ahead = tmp_path / "ahead.json"
+    passport = gpu.passport()
+    ahead.write_text(gpu.signed(replace(passport, made_at=passport.made_at + timedelta(minutes=2))))
+    whom = ("--ticket-signers", gpu.ticket_signers, "--ca", gpu.root)
+
+    held = check(gpu, ahead, "--earlier", made, *whom)
+    assert held.returncode == 0, held.stderr
+    assert "all that the passport of" in held.stdout
+    turned = check(gpu, made, "--earlier", ahead, *whom)
+    assert turned.returncode == 3
+    assert "BROKEN\tthe earlier passport is the later one" in turned.stdout
+    twice = check(gpu, "-", "--earlier", "-", *whom)
+    assert twice.returncode == 2
+    assert "stdin holds one passport" in twice.stderr
+    alone = make(gpu, "--earlier", made)
+    assert alone.returncode == 2
+    assert "--earlier goes with --verify" in alone.stderr
 
 
 def test_it_goes_through_a_pipe_and_into_a_document(gpu: World) -> None:

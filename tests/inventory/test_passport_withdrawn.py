@@ -42,7 +42,7 @@ def listed(file: Path, *keys: Path) -> Path:
 def krl(file: Path, *keys: Path) -> Path:
     """What ssh-keygen -k makes of them."""
     publics = [str(key.with_suffix(".pub")) for key in keys]
-    subprocess.run(["ssh-keygen", "-q", "-k", "-f", str(file), *publics], check=True, timeout=30)
+    subprocess.run(["ssh-keygen", "-q", "-k", "-f", str(file), *publics], check=True, timeout=600)
     return file
 
 

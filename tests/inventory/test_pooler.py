@@ -52,7 +52,7 @@ def pooled(postgres: Server) -> Iterator[str]:
         **server_user(),
     )
     try:
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         while not (Path(postgres.folder) / f".s.PGSQL.{PORT}").exists():
             assert run.poll() is None, (postgres.folder / "pooler.log").read_text()
             assert time.monotonic() < until
@@ -60,7 +60,7 @@ def pooled(postgres: Server) -> Iterator[str]:
         yield postgres.url(database, user="muster", port=str(PORT))
     finally:
         run.terminate()
-        run.wait(timeout=20)
+        run.wait(timeout=600)
         for left in postgres.folder.glob("pooler.*"):
             left.unlink()
 
@@ -94,7 +94,7 @@ def test_many_write_through_it_at_once_and_none_loses_an_update(pooled: str) -> 
     for thread in counting:
         thread.start()
     for thread in counting:
-        thread.join(timeout=60)
+        thread.join(timeout=600)
 
     found = record.get("gpu-01")
     assert found is not None

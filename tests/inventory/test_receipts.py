@@ -12,7 +12,7 @@ from inventory import show
 from inventory.errors import BadInput, Refused
 from inventory.lifecycle import MOVES
 from inventory.model import HostKey, Node, State
-from inventory.receipts import ROADS, Taken, read_file, signers_file, take
+from inventory.receipts import ROADS, Taken, signers_file, take
 from inventory.store import Store
 from inventory.ticket import RECEIPT_NAMESPACE, Receipt, sign_receipt, sign_ticket
 from tests.inventory.kit import NOW, keygen, receipt, signers_line, ticket
@@ -192,13 +192,6 @@ def test_whose_receipts_count_is_named_or_in_the_site_file(tmp_path: Path) -> No
             signers_file(None, given)
 
 
-def test_what_is_no_text_is_no_receipt(tmp_path: Path) -> None:
-    (tmp_path / "junk").write_bytes(b"\xff\xfe")
-    for file in (tmp_path / "junk", tmp_path / "none"):
-        with pytest.raises(BadInput, match="is no receipt"):
-            read_file(file)
-
-
 def test_the_command_takes_several_files_and_its_exit_code_is_that_of_the_worst(desk: Desk) -> None:
     desk.node(State.AWAITING_IDENTITY)
     now = datetime.now(UTC)
@@ -209,7 +202,7 @@ def test_the_command_takes_several_files_and_its_exit_code_is_that_of_the_worst(
         sys.executable, "-c", "from inventory.cli import main; main()", "import", str(bad), str(good),
         "--receipt-signers", str(desk.signers), "--inventory", desk.url, "--json",
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
 
     assert done.returncode == 3, done.stderr
     told = json.loads(done.stdout)
@@ -229,7 +222,7 @@ def test_what_is_on_record_cannot_steer_a_terminal_or_add_a_line(desk: Desk) -> 
         "--inventory",
         desk.url,
     ]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
     texts = [
         done.stdout,
         *show.row(next(desk.store.summaries())),

@@ -201,7 +201,7 @@ def test_an_empty_record_makes_a_page_too() -> None:
 
 def test_who_waits_longest_comes_first_for_each_role() -> None:
     told = written(fleets.fleet()).decode()
-    waits = told[told.index('id="waits"') : told.index('id="certificates"')]
+    waits = told[told.index('id="waits"') : told.index('id="failures"')]
     infra, security = waits.split("<h3>")[1:]
 
     for part in (infra, security):
@@ -214,8 +214,8 @@ def test_who_waits_longest_comes_first_for_each_role() -> None:
 
 def test_outliers_failures_and_reasons_are_named() -> None:
     told = written(fleets.fleet()).decode()
-    timings = told[told.index('id="timings"') : told.index('id="failures"')]
-    failures = told[told.index('id="failures"') : told.index('id="nodes"')]
+    timings = told[told.index('id="timings"') : told.index('id="nodes"')]
+    failures = told[told.index('id="failures"') : told.index('id="certificates"')]
 
     assert "modified z-score" in timings
     row = next(each for each in timings.split("<tr>") if "scenario killed-leader" in each)

@@ -1,5 +1,6 @@
 """How a record on a server is reached: URLs, TLS that is always verified, secrets, servers that do not answer."""
 
+import re
 import time
 from dataclasses import replace
 
@@ -10,9 +11,10 @@ from inventory.errors import BadInput, MusterError, OtherSide
 from inventory.store import Store
 from inventory.store.database import Database, place_of
 from inventory.store.making import migrate
+from inventory.store.place import in_schema
 from tests.inventory.records import node, store
 from tests.postgres import Server
-from tests.postgres_tls import RIGHT, WRONG_NAME, TlsServer
+from tests.postgres_tls import ADDRESS, RIGHT, WRONG_NAME, TlsServer
 
 WORD = "a word"
 
@@ -32,13 +34,54 @@ WORD = "a word"
         ('postgresql://db/fleet?schema=a"b', "cannot name a schema"),
         ("postgresql+psycopg2://db/fleet", "sqlite:///FILE and postgresql://"),
         ("sqlite:///file.db?mode=ro", "sqlite:///FILE and postgresql://"),
+        ("postgresql://anna:secret@one,two/fleet", "no place for a password"),
+        ("postgresql://anna:se,cret/x@one/fleet", "no place for a password"),
+        ("postgresql://one,two/fleet?sslmode=require", "verify-full and nothing less"),
+        (
+            "postgresql://one,two/fleet?target_session_attrs=any",
+            "target_session_attrs is read-write or primary",
+        ),
+        (
+            "postgresql://one/fleet?target_session_attrs=standby",
+            "target_session_attrs is read-write or primary",
+        ),
+        ("postgresql://one,/fleet", "'' is no server"),
+        ("postgresql:///fleet?host=one,", "one of its servers has no name"),
+        ("postgresql://one:1,::2/fleet", "'::2' is no server"),
+        ("postgresql://one:1,two:x/fleet", "'x' is no port"),
+        ("postgresql://one:1,two:65536/fleet", "'65536' is no port"),
+        ("postgresql://one,two/fleet?host=three", "names its servers twice"),
+        ("postgresql:///fleet?host=one,two&port=1,2,3", "2 servers and 3 ports"),
     ],
 )
 def test_a_url_that_would_tell_a_secret_or_trust_anybody_is_refused(url: str, word: str) -> None:
     with pytest.raises(BadInput) as refused:
         place_of(url)
     assert word in refused.value.why
-    assert "secret" not in f"{refused.value}{refused.value.next_step}"
+    assert not re.search("secret|cret/x|'se'", f"{refused.value}{refused.value.next_step}")
+
+
+@pytest.mark.parametrize(
+    ("url", "host", "port"),
+    [
+        ("postgresql://anna@one:1,two:2/fleet", "one,two", "1,2"),
+        ("postgresql://anna@one,two:2/fleet", "one,two", ",2"),
+        ("postgresql://anna@one,two/fleet", "one,two", None),
+        ("postgresql://anna@[::1]:1,[::2]:2/fleet", "::1,::2", "1,2"),
+        ("postgresql://anna@/fleet?host=/one,/two&port=7", "/one,/two", "7,7"),
+    ],
+)
+def test_of_several_servers_the_one_that_is_written_to_is_asked_for(
+    url: str, host: str, port: str | None
+) -> None:
+    place = place_of(url)
+
+    query = dict(place.url.query)
+    assert (query["host"], query.get("port")) == (host, port)
+    assert (query["target_session_attrs"], query["sslmode"]) == ("read-write", "verify-full")
+    assert place.where == f"postgresql://{host}/fleet (schema muster)"
+    assert place_of(in_schema(url, "another")).url == place.url
+    assert place_of(in_schema(url, "another")).schema == "another"
 
 
 def test_every_connection_asks_for_the_servers_certificate() -> None:
@@ -95,6 +138,32 @@ def test_a_server_that_is_not_the_one_is_not_told_anything(tls_postgres: TlsServ
     assert "does not match host name" in refused["another name"]
     assert "server does not support SSL" in refused["no TLS"]
     assert store(good).all() == ()
+
+
+def test_of_several_servers_each_must_show_its_certificate(tls_postgres: TlsServer, fleet: str) -> None:
+    one = tls_postgres.certificate_url(fleet, user="muster")
+    server = f"{ADDRESS}:{tls_postgres.port}"
+    several = in_servers(one, f"{ADDRESS}:1,{server}")  # of the first one nobody answers
+
+    assert store(several).all() == ()
+    try:
+        tls_postgres.present(WRONG_NAME)
+        with pytest.raises(OtherSide, match="does not match host name"):
+            store(several)
+        tls_postgres.present(None)
+        with pytest.raises(OtherSide, match="server does not support SSL") as error:
+            store(several)
+    finally:
+        tls_postgres.present(RIGHT)
+    assert error.value.why.count("server does not support SSL") == 1
+    assert "Connection refused" in error.value.why
+
+
+def in_servers(url: str, servers: str) -> str:
+    """The same URL for other servers."""
+    _, at, rest = url.partition("@/")
+    assert at, url
+    return f"postgresql://muster@{servers}/{re.sub('(host|port)=[^&]*&', '', rest)}"
 
 
 def test_a_wrong_password_is_the_servers_refusal_and_is_not_told(tls_postgres: TlsServer, fleet: str) -> None:

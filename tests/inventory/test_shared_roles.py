@@ -1,5 +1,6 @@
 """Two logins on one record: what each may write, and that neither can bend what the other wrote."""
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import pytest
@@ -40,9 +41,7 @@ class Shared:
 @pytest.fixture(scope="module")
 def server(postgres: Server) -> Server:
     """The worker's server, with three people's logins."""
-    for name in (INFRA, HOLDER, BOTH):
-        postgres.create_login(name)
-    return postgres
+    return with_people(postgres)
 
 
 @pytest.fixture
@@ -57,6 +56,14 @@ def served(server: Server) -> Shared:
     shared = made(server)
     serving(shared)
     return shared
+
+
+def with_people(server: Server) -> Server:
+    """A server that knows the three."""
+    for name in (INFRA, HOLDER, BOTH):
+        with suppress(SqlRefused):  # another module's tests have made it
+            server.create_login(name)
+    return server
 
 
 def made(server: Server) -> Shared:

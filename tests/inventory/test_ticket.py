@@ -116,7 +116,7 @@ def test_ssh_keygen_by_hand_agrees(tmp_path: Path, infra: Path, signers: Path) -
         text=True,
         capture_output=True,
         check=False,
-        timeout=30,
+        timeout=600,
     )
 
     assert done.returncode == 0

@@ -16,7 +16,7 @@ from lab.places import Places
 from lab.running import Lab
 from tests.require import need_command
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 120.0
 NODE = "lab"
 CONFIG_GONE = f"Configuration file 'nodes/{NODE}/qemu-server/{{}}.conf' does not exist"
 
@@ -113,7 +113,7 @@ def vm_path(vmid: object) -> str:
 def banner(address: str, port: int) -> bytes:
     """What an SSH server says first; nothing where none listens."""
     try:
-        with socket.create_connection((address, port), timeout=5.0) as connection:
+        with socket.create_connection((address, port), timeout=600) as connection:
             return connection.recv(64)
     except OSError:
         return b""

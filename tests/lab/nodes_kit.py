@@ -126,13 +126,13 @@ def log_in(
         user=user or node.spec.user,
         host_keys=host_keys or host_keys_of(node),
         key_file=key_file,
-        timeout_s=20.0,
+        timeout_s=120.0,
     )
 
 
 def said(session: Session, command: str, *, stdin: bytes = b"") -> str:
     """stdout of a command that must succeed."""
-    result = session.run(command, stdin=stdin, timeout_s=20.0)
+    result = session.run(command, stdin=stdin, timeout_s=120.0)
     assert result.exit_status == 0, (command, result)
     return result.stdout.decode().strip()
 

@@ -51,6 +51,6 @@ def shared_python() -> tuple[str, ...]:
 
 def nobody_runs(python: str, code: str) -> bool:
     tried = subprocess.run(
-        [*as_nobody(), python, "-c", code], cwd=REPOSITORY, capture_output=True, timeout=60, check=False
+        [*as_nobody(), python, "-c", code], cwd=REPOSITORY, capture_output=True, timeout=600, check=False
     )
     return tried.returncode == 0

@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-_GRACE_S = 10.0
+_GRACE_S = 60.0
 
 
 def descendants(pid: int) -> dict[int, str]:

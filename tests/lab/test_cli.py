@@ -182,7 +182,7 @@ def test_a_tied_server_ends_with_its_parent(tmp_path: Path) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     """)
     parent = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=600, check=False
     )
     server = int(parent.stdout)
 

@@ -36,7 +36,7 @@ def upload(api: Api, data: bytes, *, name: str = "own.iso", **fields: str) -> st
         f"{api.lab.url}/api2/json/nodes/{NODE}/storage/local/upload",
         data={"content": "iso", **fields},
         files={"filename": (name, data, "application/octet-stream")},
-        timeout=20,
+        timeout=600,
     )
     assert answer.status_code == 200, answer.reason
     return api.follow(answer.json()["data"])
@@ -59,7 +59,7 @@ def test_the_files_are_those_that_another_program_reads(tmp_path: Path) -> None:
         "-rock",
         str(tmp_path),
     ]
-    subprocess.run(made, check=True, timeout=20)
+    subprocess.run(made, check=True, timeout=600)
 
     assert discs.files(disc.read_bytes()) == FILES | long
     assert discs.files(image(FILES)) == FILES
@@ -69,7 +69,9 @@ def test_an_image_with_another_label_is_no_disc_for_cloud_init(tmp_path: Path) -
     need_command("genisoimage")
     disc = tmp_path / "other.iso"
     subprocess.run(
-        ["genisoimage", "-quiet", "-o", str(disc), "-V", "OTHER", "-J", str(tmp_path)], check=True, timeout=20
+        ["genisoimage", "-quiet", "-o", str(disc), "-V", "OTHER", "-J", str(tmp_path)],
+        check=True,
+        timeout=600,
     )
 
     for data in (disc.read_bytes(), b"", b"\0" * 65536):

@@ -33,7 +33,7 @@ def run(folder: Path, command: list[str]) -> tuple[int, dict[str, Any]]:
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert done.stdout, done.stderr

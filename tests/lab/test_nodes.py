@@ -92,7 +92,7 @@ def test_a_user_that_the_config_does_not_name_is_refused(site: Site) -> None:
 def test_a_command_gets_its_input_and_gives_both_streams_and_its_status(site: Site) -> None:
     sent = bytes(range(256)) * 1000
     with log_in(site.node, site.login.key_file) as session:
-        result = session.run("cat; echo trouble >&2; exit 7", stdin=sent, timeout_s=20.0)
+        result = session.run("cat; echo trouble >&2; exit 7", stdin=sent, timeout_s=120.0)
 
     assert (result.exit_status, result.stderr) == (7, b"trouble\n")
     assert result.stdout == sent
@@ -101,7 +101,7 @@ def test_a_command_gets_its_input_and_gives_both_streams_and_its_status(site: Si
 def test_a_command_is_fed_line_by_line(site: Site) -> None:
     with log_in(site.node, site.login.key_file) as session:
         remote = session.start("while read -r line; do echo got $line; done")
-        answers = remote.lines(timeout_s=20.0)
+        answers = remote.lines(timeout_s=120.0)
         heard = []
         for word in (b"one", b"two"):
             remote.send(word + b"\n")
@@ -116,7 +116,7 @@ def test_a_cut_session_ends_the_input_of_its_command(site: Site) -> None:
     word = f"muster-eof-{site.prefix}-{site.kind.replace(' ', '-')}"
     with log_in(site.node, site.login.key_file) as session:
         remote = session.start(f"echo up; cat >/dev/null; : {word}")
-        next(remote.lines(timeout_s=20.0))
+        next(remote.lines(timeout_s=120.0))
         assert processes_with(word)
 
     assert gone(word)
@@ -129,7 +129,7 @@ def test_a_closed_channel_kills_its_command_with_all_that_it_started(site: Site)
     )
     with log_in(site.node, site.login.key_file) as session:
         remote = session.start(f"trap '' HUP TERM; sleep {word} & sleep {word} & echo up; wait")
-        next(remote.lines(timeout_s=20.0))
+        next(remote.lines(timeout_s=120.0))
         assert len(processes_with(f"sleep {word}")) >= 2
 
         remote.kill()
@@ -210,10 +210,10 @@ def test_the_machines_homes_and_the_labs_secrets_cannot_be_seen(site: Site) -> N
     places = (secret, Path.home() / "secret", REPOSITORY / "pyproject.toml", Path("/root/.profile"))
     with log_in(site.node, site.login.key_file) as session:
         for place in places:
-            assert session.run(f"{sudo}cat {place}", timeout_s=20.0).exit_status != 0, place
+            assert session.run(f"{sudo}cat {place}", timeout_s=120.0).exit_status != 0, place
             with pytest.raises(OSError, match=r"No such file|denied|Not a directory"):
                 site.node.read_file(str(place))
-        shadow = session.run(f"{sudo}cat /etc/shadow", timeout_s=20.0).stdout.decode()
+        shadow = session.run(f"{sudo}cat /etc/shadow", timeout_s=120.0).stdout.decode()
 
     assert all(line.split(":")[1] == "*" for line in shadow.splitlines())
 
@@ -294,7 +294,7 @@ def test_root_in_a_node_cannot_change_the_machine(site: Site) -> None:
     )
     with log_in(site.node, site.login.key_file) as session:
         for attempt in attempts:
-            assert session.run(f"sudo -n {attempt}", timeout_s=20.0).exit_status != 0, attempt
+            assert session.run(f"sudo -n {attempt}", timeout_s=120.0).exit_status != 0, attempt
 
 
 def test_a_key_that_is_taken_out_of_authorized_keys_opens_no_more(site: Site) -> None:
@@ -351,7 +351,7 @@ def test_a_destroyed_node_leaves_nothing_to_the_next_of_its_number(site: Site) -
     assert not set(host_keys_of(second)) & set(before[0])
     assert machine_id_of(second) != before[1]
     with log_in(second, site.login.key_file) as session:
-        assert session.run("cat ~/note", timeout_s=20.0).exit_status != 0
+        assert session.run("cat ~/note", timeout_s=120.0).exit_status != 0
     site.backend.destroy(101)
 
 
@@ -392,7 +392,7 @@ def test_a_name_that_no_machine_takes_is_refused(site: Site) -> None:
         site.backend.boot(replace(site.node.spec, vmid=104, name="a; reboot"))
 
 
-def gone(word: str, *, within_s: float = 5.0) -> bool:
+def gone(word: str, *, within_s: float = 60.0) -> bool:
     """Whether no process names the word any more, or soon does not."""
     deadline = time.monotonic() + within_s
     while processes_with(word) and time.monotonic() < deadline:

@@ -68,7 +68,7 @@ with_sshd = pytest.mark.parametrize("site", [k for k in KINDS if "sshd" in k], i
 def test_a_node_lets_in_its_key_alone_and_runs_what_it_is_told(site: Site) -> None:
     with log_in(site.node, site.login.key_file) as session:
         echoed = said(session, "printf '%s|' \"$(cat)\" 'a  b' \"it's\"", stdin=b"in put")
-        status = session.run("exit 7", timeout_s=20).exit_status
+        status = session.run("exit 7", timeout_s=120.0).exit_status
         user = said(session, "id -un")
         given = said(session, "env")
     with pytest.raises(OtherSide, match="refused the login"):
@@ -91,8 +91,8 @@ def test_behind_walls_it_is_a_machine_of_its_own(site: Site) -> None:
         told = said(session, "id -u; cat /proc/sys/kernel/hostname; cat /etc/machine-id").split()
         uuid = said(session, "cat /sys/class/dmi/id/product_uuid")
         processes = said(session, "ls -d /proc/[0-9]* | wc -l")
-        here = session.run(f"ls {REPOSITORY}", timeout_s=20)
-        outside = session.run("touch /usr/of-the-node", timeout_s=20)
+        here = session.run(f"ls {REPOSITORY}", timeout_s=120.0)
+        outside = session.run("touch /usr/of-the-node", timeout_s=120.0)
         capabilities = said(session, "grep CapEff /proc/self/status").split()[1]
 
     assert told == ["0", site.node.spec.name, machine_id_of(site.node)]

@@ -82,10 +82,12 @@ def test_date_tells_the_other_time_but_what_it_is_asked_about_stays(tmp_path: Pa
 
     def date(*words: str) -> str:
         return subprocess.run(
-            ["sh", str(program), *words], capture_output=True, text=True, check=True, timeout=20
+            ["sh", str(program), *words], capture_output=True, text=True, check=True, timeout=600
         ).stdout.strip()
 
-    assert abs(int(date("+%s")) - time.time() - offset_s) < 5
+    before = int(time.time())
+    told = int(date("+%s"))
+    assert before <= told - offset_s <= time.time()
     assert date("-u", "-d", "@0", "+%Y") == "1970"
     assert date("-r", str(program), "+%s") == str(int(program.stat().st_mtime))
 
@@ -98,12 +100,12 @@ def test_a_machine_that_is_switched_off_while_it_boots_never_comes_up(tmp_path: 
         machines.cloned(100, FIRST_VMID)
         machine = machines.start(100, {"ipconfig0": f"ip={prefix}.10/24"}, name="gpu-01")
         began = time.monotonic()
-        machines.stop(100).result(20)
+        machines.stop(100).result(120)
         took = time.monotonic() - began
         machines.close()
         backend.close()
 
-    assert took < 10
+    assert took < 50
     assert machine.node is None
     assert machine.booting.done()
 
@@ -116,7 +118,7 @@ def test_a_lease_that_moves_is_another_at_each_start_and_free_for_the_next_who_a
 
         def address(vmid: int) -> str:
             """The address of a machine that is switched on anew."""
-            machines.stop(vmid).result(20)
+            machines.stop(vmid).result(120)
             config = {"net0": f"virtio=02:00:00:00:00:{vmid - 100:02x},bridge=vmbr0", "ipconfig0": "ip=dhcp"}
             return machines.start(vmid, config, name="gpu-01").spec.address
 

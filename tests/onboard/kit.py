@@ -3,7 +3,6 @@
 import getpass
 import grp
 import os
-import socket
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -160,15 +159,9 @@ def policy_text(made: Bench, **lines: str) -> str:
 def openssl(*arguments: str | Path) -> str:
     """What openssl says; it must agree."""
     done = subprocess.run(
-        ["openssl", *map(str, arguments)], capture_output=True, text=True, check=True, timeout=30
+        ["openssl", *map(str, arguments)], capture_output=True, text=True, check=True, timeout=600
     )
     return done.stdout
-
-
-def free_port() -> int:
-    """A port of loopback where nobody listens."""
-    with socket.create_server((ADDRESS, 0)) as free:
-        return int(free.getsockname()[1])
 
 
 def _own_uuid() -> str | None:

@@ -107,7 +107,7 @@ class Node:
 
     def quiet(self) -> None:
         """Wait until nothing of ours runs there any more."""
-        until = time.monotonic() + 30
+        until = time.monotonic() + 120
         while time.monotonic() < until and self._busy():
             time.sleep(0.02)
 

@@ -4,6 +4,7 @@ The scripts run in a mount namespace that has users, home and sudo rules of the 
 """
 
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -52,7 +53,7 @@ class Machine:
             f"mount --bind {self.root}/{name} /etc/{name}" for name in ("passwd", "group", "sudoers.d")
         )
         command = ["unshare", "--mount", "sh", "-c", f"{binds} && exec sh -s"]
-        done = subprocess.run(command, input=script, capture_output=True, timeout=60, check=False)
+        done = subprocess.run(command, input=script, capture_output=True, timeout=600, check=False)
         return done.stdout.decode() + done.stderr.decode()
 
     def enrol(self, **other: str | None) -> str:
@@ -165,17 +166,21 @@ def test_an_identity_of_root_leaves_the_sudo_that_its_upkeep_needs(machine: Mach
 
 def test_two_runs_do_not_work_there_at_once(machine: Machine, tmp_path: Path) -> None:
     slow = keygen(tmp_path / "unused").with_suffix(".pub")  # any file that is there only while one waits
-    both = f"while [ -e {slow} ]; do sleep 0.1; done"
+    held = tmp_path / "held"
+    both = f"touch {held}; while [ -e {slow} ]; do sleep 0.1; done"
     machine.holder.install_dir.mkdir()
     script = scripts.make_key(machine.place, generation=1, ticket="ab12", node="gpu-01")
     holding = subprocess.Popen(["flock", machine.holder.install_dir, "sh", "-c", both])
     try:
+        while not held.exists():
+            assert holding.poll() is None
+            time.sleep(0.02)
         with pytest.raises(subprocess.TimeoutExpired):
             subprocess.run(["sh", "-s"], input=script, capture_output=True, timeout=1.0, check=False)
         assert list(machine.holder.install_dir.glob("generations/*")) == []
     finally:
         slow.unlink()
-        holding.wait(timeout=30)
+        holding.wait(timeout=600)
     assert "end=key" in machine.run(script)
 
 

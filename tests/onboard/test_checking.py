@@ -49,7 +49,7 @@ def signed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
     program = Path(sys.executable).with_name("onboard-node")
-    return subprocess.run([program, *words], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run([program, *words], capture_output=True, text=True, timeout=600, check=False)
 
 
 @pytest.mark.parametrize("name", OF_EXAMPLES)
@@ -217,7 +217,7 @@ def test_looking_at_a_file_needs_neither_network_nor_proxmoxs_library_nor_ssh(tm
         env={"HOME": str(tmp_path), "PATH": "/nowhere"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=False,
     )
 

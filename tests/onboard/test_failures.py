@@ -173,13 +173,13 @@ def _disk(folder: Path, options: str) -> Iterator[Path]:
     need_root()
     folder.mkdir(exist_ok=True)
     done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", options, "none", folder], capture_output=True, timeout=30, check=False
+        ["mount", "-t", "tmpfs", "-o", options, "none", folder], capture_output=True, timeout=600, check=False
     )
     need(done.returncode == 0, "the right to mount a tmpfs", "run the tests as root with CAP_SYS_ADMIN")
     try:
         yield folder
     finally:
-        subprocess.run(["umount", "--lazy", folder], check=True, timeout=30)
+        subprocess.run(["umount", "--lazy", folder], check=True, timeout=600)
 
 
 def _replace(there: Node, folder: Path, name: str, script: str) -> None:

@@ -211,7 +211,7 @@ def test_the_mend_of_a_certificate_that_still_counts_revokes_it(holder: Bench) -
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=600,
         stdin=subprocess.DEVNULL,
     )
 

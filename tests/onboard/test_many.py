@@ -111,7 +111,7 @@ def nodes(tmp_path: Path) -> Iterator[Fleet]:
         passphrase.touch(mode=0o600)
         passphrase.write_bytes(PASSPHRASE + b"\n")
         # The command takes no key that is as cheap as those of other tests.
-        subprocess.run(["rm", "-rf", str(holder.folder / "ca")], check=True, timeout=10)
+        subprocess.run(["rm", "-rf", str(holder.folder / "ca")], check=True, timeout=600)
         Authority.create(
             holder.folder / "ca",
             policy_file=holder.folder / "policy.yaml",

@@ -29,8 +29,9 @@ from onboard.upkeep import Look, known
 from tests.ca.material import request
 from tests.inventory.check_kit import typed
 from tests.onboard.check_kit import asked, contents, copy_of, original, the_node, told
-from tests.onboard.kit import CHEAP, KEY, PASSPHRASE, Bench, free_port, openssl, policy_text
+from tests.onboard.kit import CHEAP, KEY, PASSPHRASE, Bench, openssl, policy_text
 from tests.onboard.upkeep_kit import with_lists
+from tests.ports import free_port
 from tests.sshd import ADDRESS, keygen, sshd
 
 CHECKER = NodeChecker()

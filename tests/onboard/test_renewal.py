@@ -16,8 +16,9 @@ from inventory.model import Address, State
 from onboard.refresh import refresh
 from onboard.renewal import renew
 from onboard.service import onboard
-from tests.onboard.kit import CHEAP, PASSPHRASE, Bench, bench, free_port, openssl, policy_text
+from tests.onboard.kit import CHEAP, PASSPHRASE, Bench, bench, openssl, policy_text
 from tests.onboard.upkeep_kit import onboarded, policy_with, verifying, with_lists
+from tests.ports import free_port
 from tests.sshd import Sshd, keygen, sshd
 
 
@@ -243,7 +244,7 @@ def test_a_renewal_that_could_not_be_verified_is_ended_by_the_same_command(holde
 def aged(holder: Bench) -> None:
     """A node that got its identity three days ago for one day, and has it still."""
     for folder in (holder.folder / "ca", holder.folder / "fresh"):
-        subprocess.run(["rm", "-rf", str(folder)], check=True, timeout=10)
+        subprocess.run(["rm", "-rf", str(folder)], check=True, timeout=600)
     policy, then = holder.folder / "policy.yaml", datetime.now(UTC) - timedelta(days=3)
     policy.write_text(policy_text(holder, lifetime_days="1"))
     made = Authority.create(

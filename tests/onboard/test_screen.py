@@ -116,7 +116,7 @@ def test_nothing_on_the_screen_steers_a_terminal_or_makes_a_line_of_its_own() ->
 
 
 def test_a_slow_human_does_not_lose_the_session(tmp_path: Path) -> None:
-    with node(tmp_path / "node", options="ClientAliveInterval 1\nClientAliveCountMax 1") as there:
+    with node(tmp_path / "node", options="ClientAliveInterval 1\nClientAliveCountMax 4") as there:
         holder = bench(tmp_path, there.server)
         ours, theirs = os.openpty()
         terminal = Path(os.ttyname(theirs))
@@ -126,7 +126,7 @@ def test_a_slow_human_does_not_lose_the_session(tmp_path: Path) -> None:
 
         def answer() -> None:
             _read_until(ours, PROMPT)
-            time.sleep(4.0)
+            time.sleep(7.0)
             os.write(ours, b"gpu-01\n")
 
         typing = threading.Thread(target=answer)
@@ -135,7 +135,7 @@ def test_a_slow_human_does_not_lose_the_session(tmp_path: Path) -> None:
         try:
             outcome = onboard(holder.signed(), desk)
         finally:
-            typing.join(timeout=30)
+            typing.join(timeout=600)
             os.close(ours)
             os.close(theirs)
 
@@ -175,7 +175,7 @@ class Seat:
             try:
                 _read_until(ours, PROMPT)
                 os.write(ours, answer)
-                out, _ = process.communicate(PASSPHRASE + b"\n", timeout=120)
+                out, _ = process.communicate(PASSPHRASE + b"\n", timeout=600)
             finally:
                 if process.poll() is None:
                     process.send_signal(signal.SIGKILL)
@@ -244,10 +244,11 @@ def test_what_was_typed_before_the_question_is_no_answer_to_it() -> None:
             kwargs={"yes": False, "unattended": False, "no_input": False, "terminal": terminal},
         )
         asked.start()
+        _read_until(ours, PROMPT)
         asked.join(timeout=0.5)
         waited = asked.is_alive()
         os.write(ours, b"gpu-01\n")
-        asked.join(timeout=30)
+        asked.join(timeout=600)
         assert waited
         assert not asked.is_alive()
     finally:

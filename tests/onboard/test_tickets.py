@@ -95,7 +95,7 @@ def test_several_ticket_files_are_taken_and_each_is_answered(holder: Bench) -> N
         "--ca-dir", str(holder.folder / "ca"), "--ssh-key", str(holder.server.login_key), "--dry-run", "--json",
         "--inventory", f"sqlite:///{holder.folder / 'record.db'}",
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
 
     assert done.returncode == 3, done.stderr
     assert [each["ok"] for each in json.loads(done.stdout)["nodes"]] == [False, True]

@@ -19,7 +19,7 @@ def place(fakepve: Any, fakepve_cafile: str, tmp_path: Path) -> Iterator[Place]:
     for adapter in site.adapters:
         adapter.close()
     # The server's thread must see that its clients have gone, or it leaves their sockets to the collector.
-    until = time.monotonic() + 5
+    until = time.monotonic() + 60
     while fakepve.runner.server.connections and time.monotonic() < until:
         time.sleep(0.005)
 

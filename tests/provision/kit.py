@@ -181,7 +181,7 @@ class Place:
     def run_process(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """The command as a person types it, as a process of its own."""
         return subprocess.run(
-            self.command(*arguments), capture_output=True, text=True, timeout=60, check=False
+            self.command(*arguments), capture_output=True, text=True, timeout=600, check=False
         )
 
     def road(self, *, adapter: Callable[[Proxmox], Proxmox] | None = None) -> Road:

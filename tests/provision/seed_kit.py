@@ -34,7 +34,7 @@ def on_the_disc(data: bytes, name: str, folder: Path) -> str:
     need_command("isoinfo")
     (folder / "judged.iso").write_bytes(data)
     command = ["isoinfo", "-R", "-i", str(folder / "judged.iso"), "-x", f"/{name}"]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=20).stdout
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=600).stdout
 
 
 def parts(text: str) -> list[Message]:

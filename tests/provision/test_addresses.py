@@ -103,7 +103,7 @@ def test_two_processes_never_choose_the_same_address(place: Place) -> None:
     for process in processes:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-    ends = [process.communicate("go\n", timeout=60)[1] for process in processes]
+    ends = [process.communicate("go\n", timeout=600)[1] for process in processes]
 
     assert [process.returncode for process in processes] == [0, 0], ends
     addresses = [str(found.address) for found in place.store.all()]

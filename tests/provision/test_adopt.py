@@ -176,6 +176,26 @@ def test_host_keys_of_a_list_are_never_pinned_and_a_strange_one_is_told(place: P
     assert peek_ticket(str(record(place, "gpu-21").ticket)).host_keys == (real,)
 
 
+def test_all_that_a_list_was_wrong_in_is_told_before_anybody_is_asked(place: Place) -> None:
+    vm = by_hand(place)
+    machine_id = vm.agent["files"]["/etc/machine-id"].strip()
+    told = f"name: gpu-21, uuid: {UUID}, proxmox_node: pve1, address: 10.0.0.10/24, machine_id: {machine_id}"
+    imported(place, f"nodes: [{{{told}}}]")
+    right = adopt(place, "--plan")
+    assert place.run("gpu-21", "--retire", "--yes").returncode == 0
+    strange = "ab" * 16
+    imported(
+        place,
+        f"nodes: [{{name: gpu-22, uuid: {UUID}, proxmox_node: pve9, address: 10.0.0.99, machine_id: {strange}}}]",
+    )
+
+    wrong = adopt(place, "--plan", name="gpu-22")
+
+    assert "the list has" not in right.stdout
+    for words in ("it on pve9", "address 10.0.0.99, and it has not", f"another machine-id: {strange}"):
+        assert f"! the list has {words}" in wrong.stdout
+
+
 @pytest.mark.parametrize("mode", [["--yes"], ["--reissue-ticket"], ["--plan"], ["--drift"]])
 def test_nothing_else_is_done_with_a_node_that_was_only_told_of(place: Place, mode: list[str]) -> None:
     by_hand(place)
@@ -218,8 +238,8 @@ def test_a_static_address_must_be_the_one_that_the_vm_has(place: Place) -> None:
 
     assert strange.returncode == 3
     assert (
-        "it has fe80::1/64, 10.0.0.10/24 on net0, and not one that profile small has a range for"
-        in strange.stderr
+        "it has fe80::1/64, 10.0.0.10/24 on net0, and not one that profile small has a range for:"
+        " 10.0.0.20/24 to 10.0.0.99/24" in strange.stderr
     )
     assert done.returncode == 0, done.stderr
     assert record(place, "gpu-21").address == Address("10.0.0.42", 24, "static")

@@ -5,11 +5,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
-from inventory.model import HostKey, Node, State
+from inventory.model import Address, HostKey, Node, State
+from inventory.store import Store
+from tests.inventory.filled import fill
 from tests.provision.kit import Place, make
 from tests.provision.leaving import OTHER_UUID, record
-from tests.provision.test_adopt import UUID, adopt, by_hand, only_read
+from tests.provision.test_adopt import UUID, adopt, by_hand, imported, only_read
 
 ZERO = "00000000-0000-0000-0000-000000000000"
 Change = Callable[[Place, Any], None]
@@ -38,7 +41,7 @@ def _on_record(**facts: Any) -> Change:
 
 
 def _retired(place: Place, _vm: Any) -> None:
-    node = place.store.add(Node("gpu-09", State.PLANNED, uuid=UUID, vmid=500), why="a test")
+    node = place.store.add(Node("gpu-09", State.PLANNED, uuid=UUID, vmid=500, spec_hash="00"), why="a test")
     for state in (State.RETIRING, State.RETIRED):
         node = place.store.save(replace(node, state=state), why="a test")
 
@@ -139,3 +142,76 @@ def test_a_name_whose_machine_is_retired_is_free_again(place: Place) -> None:
     assert [event.after for event in place.store.history("gpu-21")][-2:] == [
         State.PLANNED, State.AWAITING_IDENTITY,
     ]  # fmt: skip
+
+
+def test_a_vm_that_a_list_had_under_a_wrong_name_is_adopted_under_the_right_one(place: Place) -> None:
+    by_hand(place)
+    imported(place, f"nodes: [{{name: gpu-09, uuid: {UUID}, vmid: 121}}]")
+    wrong = adopt(place)
+    retired = place.run("gpu-09", "--retire", "--yes")
+
+    done = adopt(place)
+
+    assert (wrong.returncode, retired.returncode, done.returncode) == (3, 0, 0), done.stderr
+    assert (record(place, "gpu-21").uuid, record(place, "gpu-09").uuid) == (UUID, None)
+    assert "its uuid is gpu-21's" in place.store.history("gpu-09")[-1].why
+
+
+def test_a_vm_id_of_another_site_is_another_machines(place: Place) -> None:
+    vm = by_hand(place)
+    _on_record(uuid=OTHER_UUID, vmid=121, site="elsewhere:8006", spec_hash="ab" * 32)(place, vm)
+
+    assert adopt(place).returncode == 0
+    assert {node.name for node in place.store.claimants(vmid=121)} == {"gpu-09", "gpu-21"}
+
+
+@pytest.mark.parametrize(("site", "code"), [(None, 3), ("elsewhere:8006", 0)])
+def test_a_static_address_that_another_node_has_here_is_refused(
+    place: Place, site: str | None, code: int
+) -> None:
+    vm = by_hand(place)
+    place.write_site(profile_network="{bridge: vmbr0, address: {from: 10.0.0.2/24, to: 10.0.0.99/24}}")
+    taken = Address("10.0.0.10", 24, "static")
+    _on_record(uuid=OTHER_UUID, site=site, address=taken, spec_hash="ab" * 32)(place, vm)
+
+    done = adopt(place)
+
+    assert done.returncode == code, done.stderr
+    assert ("10.0.0.10 is on record as gpu-09's" in done.stderr) == bool(code)
+
+
+def test_a_fleet_on_record_makes_the_adoption_of_a_vm_no_dearer(place: Place) -> None:
+    for vmid, uuid in ((50121, UUID), (50122, OTHER_UUID)):
+        by_hand(place, vmid, uuid)
+    place.write_site(profile_network="{bridge: vmbr0, address: {from: 10.0.0.2/24, to: 10.0.0.99/24}}")
+    url = f"sqlite:///{place.folder / 'inventory.db'}"
+    Store.open(url)
+
+    place.address = "10.0.0.10"
+    alone = steps(lambda: adopt(place, "--vmid", "50121", "--yes"))
+    fill(url, 2000)
+    place.address = "10.0.0.11"
+    among_many = steps(lambda: adopt(place, "--vmid", "50122", "--yes", name="gpu-22"))
+
+    assert {record(place, name).state for name in ("gpu-21", "gpu-22")} == {State.AWAITING_IDENTITY}
+    assert 0 < among_many <= 1.5 * alone, (alone, among_many)
+
+
+def steps(work: Callable[[], object]) -> int:
+    """What a piece of work costs SQLite, in whichever store: the steps of its virtual machine, by tens."""
+    taken = 0
+
+    def step() -> int:
+        nonlocal taken
+        taken += 1
+        return 0
+
+    def watch(connection: Any, _record: object) -> None:
+        connection.set_progress_handler(step, 10)
+
+    sa.event.listen(sa.Engine, "connect", watch)
+    try:
+        work()
+    finally:
+        sa.event.remove(sa.Engine, "connect", watch)
+    return taken

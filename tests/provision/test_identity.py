@@ -25,7 +25,7 @@ def test_thirty_nodes_from_two_processes_are_thirty_vms(place: Place) -> None:
         )
         for host, names in hosts.items()
     ]  # fmt: skip
-    ends: list[Any] = [process.communicate(timeout=120) for process in processes]
+    ends: list[Any] = [process.communicate(timeout=600) for process in processes]
 
     assert [process.returncode for process in processes] == [0, 0], ends
     made = [node for out, _ in ends for node in json.loads(out)["nodes"]]

@@ -94,7 +94,7 @@ def test_two_hosts_with_records_of_their_own_make_each_vm_once(place: Place) -> 
         )
         for name in ("a", "b")
     ]  # fmt: skip
-    ends: list[Any] = [process.communicate(timeout=60) for process in processes]
+    ends: list[Any] = [process.communicate(timeout=600) for process in processes]
 
     assert [process.returncode for process in processes] == [0, 0], ends
     assert len(vmids(place)) == len(set(vmids(place))) == 17

@@ -68,7 +68,7 @@ def test_a_node_that_fails_does_not_stop_the_others_and_the_next_run_does_only_t
 @pytest.mark.fakepve(time_scale=0.1)
 def test_clones_of_one_storage_are_bounded_and_run_side_by_side(place: Place) -> None:
     place.pve.add_ceph_storage("ceph")
-    place.pve.ceph_slow(4)
+    place.pve.ceph_slow(30)  # 3 s each, so that they meet on a busy machine too
     place.pve.vm(9000).config["scsi0"] = "ceph:base-9000-disk-0,size=8G"
     place.write_site(profile_storage="ceph")
     running: list[int] = []
@@ -76,7 +76,7 @@ def test_clones_of_one_storage_are_bounded_and_run_side_by_side(place: Place) ->
         sum(task["status"] == "running" and task["type"] == "qmclone" for task in list(place.pve.tasklog))
     )
 
-    done = place.run("gpu-[01-08]", "--yes")
+    done = place.run("gpu-[01-06]", "--yes")
 
     assert done.returncode == 0, done.stderr
     assert max(running) == CLONES_AT_ONCE
@@ -89,7 +89,7 @@ def test_a_gate_lets_no_more_through_than_it_should() -> None:
         with gates.through(storage):
             inside[storage] += 1
             most.append(inside[storage])
-            time.sleep(0.02)
+            time.sleep(0.1)
             inside[storage] -= 1
 
     threads = [threading.Thread(target=work, args=(name,)) for name in ["a", "b"] * 6]
@@ -164,7 +164,7 @@ def test_an_interruption_says_what_goes_on_and_the_same_command_finishes_it(
     wait_until(lambda: any("qmclone" in path for _, path, _ in list(place.requests)))
 
     process.send_signal(sign)
-    _, told = process.communicate(timeout=30)
+    _, told = process.communicate(timeout=600)
 
     assert process.returncode == 128 + sign
     assert re.search(
@@ -178,7 +178,7 @@ def test_an_interruption_says_what_goes_on_and_the_same_command_finishes_it(
 
 
 def wait_until(true: Callable[[], bool]) -> None:
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while not true():
         assert time.monotonic() < until
         time.sleep(0.01)

@@ -275,7 +275,7 @@ def test_a_person_types_the_name(place: Place) -> None:
             input=text,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=600,
             check=False,
         )
         for text in ("gpu-1\n", "gpu-01\n")

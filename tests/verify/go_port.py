@@ -18,7 +18,7 @@ from verify.probe.member import Address, Member
 from verify.probe.seats import Outcome, Plan
 from verify.probe.tls import Contexts
 
-from .table import RUN, plan
+from .table import PATIENCE_S, RUN, plan, set_ahead
 
 _REDIAL_S = 0.25
 
@@ -31,6 +31,12 @@ class Party(Protocol):
 
     def why(self, within_s: float) -> str | None:
         """Why it is over; None when it is not, or when nobody can learn of it."""
+
+    def heard(self, event: str, within_s: float) -> bool:
+        """Did it tell of such an event?"""
+
+    def grow_older(self, seconds: float) -> None:
+        """For it, that time has passed."""
 
     def die(self) -> None:
         """End as a killed process does."""
@@ -49,7 +55,7 @@ class Play(Protocol):
         self,
         world: int,
         *,
-        deadline_s: float = 3.0,
+        deadline_s: float = PATIENCE_S,
         listener: socket.socket | None = None,
         port: int = 0,
         beat_s: float = 1.0,
@@ -62,7 +68,7 @@ class Play(Protocol):
         rank: int,
         world: int,
         *,
-        deadline_s: float = 3.0,
+        deadline_s: float = PATIENCE_S,
         run: bytes = RUN,
         host: str = "127.0.0.1",
         contexts: Contexts | None = None,
@@ -76,6 +82,7 @@ class GoParty:
     def __init__(self, work: Callable[["GoParty"], str | None]) -> None:
         self.sockets: list[socket.socket] = []
         self.cancelled = threading.Event()
+        self.ahead_s = 0.0
         self._returned = threading.Event()
         self._error: str | None = None
 
@@ -97,6 +104,12 @@ class GoParty:
             time.sleep(within_s)  # nothing will ever tell
         return self._error
 
+    def heard(self, event: str, within_s: float) -> bool:  # noqa: ARG002 - it tells nothing
+        return self._returned.wait(within_s) and False
+
+    def grow_older(self, seconds: float) -> None:
+        self.ahead_s += seconds
+
     def die(self) -> None:
         self.cancelled.set()
         for sock in self.sockets:
@@ -105,7 +118,7 @@ class GoParty:
     def close(self) -> None:
         """Nothing is left of it, whatever it was doing."""
         self.cancelled.set()
-        self._thread.join(10)
+        self._thread.join(PATIENCE_S)
         self.die()
 
     def freeze(self) -> None:
@@ -126,7 +139,7 @@ class GoPlay:
         self,
         world: int,
         *,
-        deadline_s: float = 3.0,
+        deadline_s: float = PATIENCE_S,
         listener: socket.socket | None = None,
         port: int = 0,
         beat_s: float = 1.0,  # noqa: ARG002 - it has no heartbeat
@@ -138,7 +151,7 @@ class GoPlay:
             party.sockets.append(listening)
             joined, end = 0, time.monotonic() + deadline_s
             while joined < world - 1:
-                if time.monotonic() > end or party.cancelled.is_set():
+                if time.monotonic() + party.ahead_s > end or party.cancelled.is_set():
                     return f"only {joined} of {world - 1} workers joined before the deadline"
                 try:
                     sock, _ = listening.accept()
@@ -158,7 +171,7 @@ class GoPlay:
         rank: int,  # noqa: ARG002 - it never says it
         world: int,  # noqa: ARG002 - it never says it
         *,
-        deadline_s: float = 3.0,
+        deadline_s: float = PATIENCE_S,
         run: bytes = RUN,  # noqa: ARG002 - it has none
         host: str = "127.0.0.1",
         contexts: Contexts | None = None,  # noqa: ARG002 - it has none
@@ -229,9 +242,20 @@ class OurParty:
         self._over.wait(within_s)
         return self._outcome.text if self._outcome else None
 
+    def heard(self, event: str, within_s: float) -> bool:
+        end = time.monotonic() + within_s
+        while not any(each["event"] == event for each in list(self.events)):
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.01)
+        return True
+
+    def grow_older(self, seconds: float) -> None:
+        self._do.append(lambda: set_ahead(self._loop, seconds))
+
     def die(self) -> None:
         self._stopped.set()
-        self._thread.join(5)
+        self._thread.join(PATIENCE_S)
 
     def freeze(self) -> None:
         self._frozen = True
@@ -251,7 +275,7 @@ class OurPlay:
         self,
         world: int,
         *,
-        deadline_s: float = 3.0,
+        deadline_s: float = PATIENCE_S,
         listener: socket.socket | None = None,
         port: int = 0,
         beat_s: float = 1.0,
@@ -270,7 +294,7 @@ class OurPlay:
         rank: int,
         world: int,
         *,
-        deadline_s: float = 3.0,
+        deadline_s: float = PATIENCE_S,
         run: bytes = RUN,
         host: str = "127.0.0.1",
         contexts: Contexts | None = None,

@@ -62,7 +62,7 @@ def order(identity: Identity, *scenarios: str, **other: Any) -> Order:
         "scenarios": scenarios or NAMES,
         "identity": identity._asdict(),
         "spiffe_id": None,
-        "deadline_s": 30.0,
+        "deadline_s": 90.0,
     }
     return Order(**{**facts, **other})
 
@@ -78,7 +78,7 @@ def broken(name: str, identity: Identity, *scenarios: str, **other: Any) -> dict
     return {result.name: result for result in findings.scenarios}
 
 
-def left_of(session: int, *, grace_s: float = 3.0) -> list[int]:
+def left_of(session: int, *, grace_s: float = 60.0) -> list[int]:
     """The processes of a session that still run after a moment; zombies have ended."""
     until = time.monotonic() + grace_s
     while (found := _of_session(session)) and time.monotonic() < until:

@@ -32,7 +32,7 @@ def run(identities: dict[str, Identity], where: str, fault: str, *scenarios: str
     """Two nodes of two ranks, on one of which a part of the probe is broken."""
     wheres: dict[str, Exec] = {ONE: Within(), TWO: Within(), where: Broken(fault)}
     nodes = [(place(name, identities[name]), reached(wheres[name])) for name in (ONE, TWO)]
-    return run_across(nodes, ranks=4, deadline_s=20.0, scenarios=scenarios)
+    return run_across(nodes, ranks=4, deadline_s=60.0, scenarios=scenarios)
 
 
 def test_nothing_broken_passes_in_the_harness_that_breaks_things(identities: dict[str, Identity]) -> None:
@@ -89,7 +89,7 @@ def test_a_scenario_for_which_a_node_has_no_openssl_is_not_judged(
         (place(ONE, identities[ONE]), reached(Within())),
         (place(TWO, identities[TWO]), reached(Bare())),
     ]
-    report = run_across(nodes, ranks=2, deadline_s=30.0, scenarios=("assemble", "wrong-identity-foreign-ca"))
+    report = run_across(nodes, ranks=2, deadline_s=60.0, scenarios=("assemble", "wrong-identity-foreign-ca"))
 
     assert [result.ok for result in report.scenarios] == [True, None]
     assert "no wrong identity could be made: openssl does not run here" in report.scenarios[1].found

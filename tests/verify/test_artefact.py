@@ -35,7 +35,7 @@ def oldest_python() -> str:
                 [found, "-c", "import sys; print(sys.executable)"],
                 capture_output=True,
                 text=True,
-                timeout=30,
+                timeout=600,
                 check=False,
             )
             if asked.returncode == 0:
@@ -47,7 +47,7 @@ def started(identity: Identity, *scenarios: str) -> LocalProcess:
     """The probe at work: it has said that it began its first scenario."""
     process = LocalExec().start(command(python=sys.executable))
     process.send(stdin_for(order(identity, *scenarios).settings()))
-    for line in process.lines(timeout_s=20):
+    for line in process.lines(timeout_s=60):
         if b"scenario-started" in line:
             return process
     raise AssertionError("the probe began nothing")
@@ -115,7 +115,7 @@ def test_a_root_login_becomes_the_owner() -> None:
     need_root()
     line = command(python="id", login="root", owner="nobody").partition(" -I -S -c ")[0]
     done = subprocess.run(
-        ["sh", "-c", f"{line} -un"], capture_output=True, text=True, timeout=30, check=False
+        ["sh", "-c", f"{line} -un"], capture_output=True, text=True, timeout=600, check=False
     )
 
     assert done.stdout == "nobody\n"
@@ -125,8 +125,8 @@ def test_a_root_login_becomes_the_owner() -> None:
 def test_a_cut_session_ends_the_probe_and_every_rank(good: Identity, scenario: str) -> None:
     process = started(good, scenario)
     process.close_stdin()
-    list(process.lines(timeout_s=5))
-    status = process.finish(timeout_s=5).exit_status
+    list(process.lines(timeout_s=60))
+    status = process.finish(timeout_s=60).exit_status
 
     assert status == 3
     assert left_of(process.pid) == []
@@ -135,7 +135,7 @@ def test_a_cut_session_ends_the_probe_and_every_rank(good: Identity, scenario: s
 def test_ranks_do_not_outlive_a_probe_that_is_killed(good: Identity) -> None:
     process = started(good, "missing-rank")
     os.kill(process.pid, signal.SIGKILL)
-    process.finish(timeout_s=5)
+    process.finish(timeout_s=60)
 
     assert left_of(process.pid) == []
 
@@ -143,7 +143,7 @@ def test_ranks_do_not_outlive_a_probe_that_is_killed(good: Identity) -> None:
 def test_a_probe_that_is_told_to_terminate_leaves_nothing(good: Identity) -> None:
     process = started(good, "missing-rank")
     os.kill(process.pid, signal.SIGTERM)
-    status = process.finish(timeout_s=5).exit_status
+    status = process.finish(timeout_s=60).exit_status
 
     assert status == 3
     assert left_of(process.pid) == []
@@ -153,7 +153,7 @@ def test_a_probe_that_does_not_arrive_whole_says_so() -> None:
     process = LocalExec().start(command(python=sys.executable))
     process.send(b"\0\0\xff\xff" + b"half")
     process.close_stdin()
-    ended = process.finish(timeout_s=10)
+    ended = process.finish(timeout_s=60)
 
     assert ended.exit_status == 1
     assert b"did not arrive whole" in ended.stderr
@@ -163,14 +163,14 @@ def test_settings_of_another_schema_are_refused(good: Identity) -> None:
     settings = {**order(good, "assemble").settings(), "schema": 2}
     process = LocalExec().start(command(python=sys.executable))
     process.send(stdin_for(settings))
-    lines = list(process.lines(timeout_s=10))
-    process.finish(timeout_s=10)
+    lines = list(process.lines(timeout_s=60))
+    process.finish(timeout_s=60)
 
     assert b"settings of schema 2" in lines[-1]
 
 
 def test_a_local_child_that_does_not_end_is_left_at_its_deadline() -> None:
-    process = LocalExec().start("sleep 60")
+    process = LocalExec().start("sleep 600")
     with pytest.raises(OtherSide, match="no end within"):
         list(process.lines(timeout_s=0.2))
     with pytest.raises(OtherSide, match="no end within"):
@@ -182,7 +182,7 @@ def test_a_local_child_that_does_not_end_is_left_at_its_deadline() -> None:
 def test_a_line_without_end_is_refused() -> None:
     process = LocalExec().start("head -c 400000 /dev/zero")
     with pytest.raises(OtherSide, match="line longer than"):
-        list(process.lines(timeout_s=10))
+        list(process.lines(timeout_s=60))
     process.kill()
 
 

@@ -69,7 +69,7 @@ def test_a_wedged_nvidia_smi_cannot_be_judged_and_holds_nobody(host: Host, good:
     assert seen.found("gpus") == "nvidia-smi did not answer in 1 s"
     assert (seen.verdict("gpus"), seen.status) == ("unknown", NOT_JUDGED)
     assert seen.verdict("identity") == "pass"
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 100
 
 
 def test_the_diagnosis_runs_only_where_it_disturbs_nobody(host: Host, good: Identity, tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ class Link:
         script = f'set -e; mount -t sysfs none /sys; {PAIR}; {self.setting}; exec "$@"'
         words = [sys.executable, "-c", LOOK, json.dumps(fabric)]
         done = subprocess.run(
-            [*OWN, "sh", "-c", script, "sh", *words], capture_output=True, text=True, timeout=60, check=False
+            [*OWN, "sh", "-c", script, "sh", *words], capture_output=True, text=True, timeout=600, check=False
         )
         assert done.returncode == 0, done.stderr
         return {each["name"].removeprefix("fabric f0 "): each for each in json.loads(done.stdout)}

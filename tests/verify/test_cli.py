@@ -50,7 +50,7 @@ def verify_node(*words: str | Path, **environment: str) -> Done:
         [COMMAND, *map(str, words)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=False,
         env={**os.environ, **environment},
         stdin=subprocess.DEVNULL,

@@ -45,7 +45,7 @@ def ran(*words: str | Path, **environment: str) -> "subprocess.CompletedProcess[
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
         cwd="/",
         env={"PATH": os.environ["PATH"], **environment},

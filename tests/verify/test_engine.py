@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.ports import free_port
 from verify.probe.engine import HOST, Engine
 from verify.probe.loop import Loop
 from verify.probe.tls import Identity
@@ -23,7 +24,7 @@ from verify.probe.tls import Identity
 from .identities import authority, identity
 
 ROOT = Path(__file__).parents[2]
-PATIENCE_S = 20.0
+PATIENCE_S = 90.0
 
 
 class Shards:
@@ -46,7 +47,7 @@ class Shards:
             "verify.probe.sim",
             *words,
             "--timeout",
-            "20",
+            "60",
             *others,
         ]
         made = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
@@ -63,11 +64,6 @@ class Shards:
             return get(self.api_port, "/health")[0] == 200
         except OSError:
             return False
-
-
-def free_port() -> int:
-    with socket.create_server((HOST, 0)) as free:
-        return int(free.getsockname()[1])
 
 
 @contextmanager
@@ -93,7 +89,7 @@ def until(holds: Any) -> bool:
 
 
 def get(port: int, path: str, body: object = None, *, method: str | None = None) -> tuple[int, Any]:
-    connection = http.client.HTTPConnection(HOST, port, timeout=5)
+    connection = http.client.HTTPConnection(HOST, port, timeout=PATIENCE_S)
     try:
         data = None if body is None else json.dumps(body)
         connection.request(method or ("GET" if body is None else "POST"), path, data)
@@ -228,11 +224,11 @@ def test_a_body_comes_in_pieces_and_one_that_is_too_long_is_refused() -> None:
     engine = Engine(loop, ranks=2)
     engine.serve()
     over = threading.Event()
-    serving = threading.Thread(target=lambda: loop.run(over.is_set, 30))
+    serving = threading.Thread(target=lambda: loop.run(over.is_set, PATIENCE_S))
     serving.start()
 
     def said(*pieces: bytes) -> bytes:
-        with socket.create_connection((HOST, engine.port), timeout=5) as sock:
+        with socket.create_connection((HOST, engine.port), timeout=PATIENCE_S) as sock:
             for piece in pieces:
                 sock.sendall(piece)
                 time.sleep(0.05)
@@ -248,7 +244,7 @@ def test_a_body_comes_in_pieces_and_one_that_is_too_long_is_refused() -> None:
         assert said(head.replace(b"%d", b"many")).startswith(b"HTTP/1.1 413 ")
     finally:
         over.set()
-        socket.create_connection((HOST, engine.port), timeout=5).close()  # wakes the loop
+        socket.create_connection((HOST, engine.port), timeout=PATIENCE_S).close()  # wakes the loop
         serving.join()
         engine.stop()
 

@@ -46,7 +46,7 @@ def test_the_maker_of_a_socket_holds_the_port_and_not_a_fork_of_it_with_a_lower_
         ],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=False,
     )
     child, parent, told = done.stdout.strip().split(" ", 2)

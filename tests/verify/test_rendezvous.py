@@ -1,6 +1,7 @@
 """The protocol, played in one process: each test is a thing that a naive rendezvous gets wrong."""
 
 import os
+import re
 import socket
 import time
 from pathlib import Path
@@ -17,7 +18,7 @@ from verify.probe.tls import Contexts, contexts
 from verify.probe.wire import Cause, Kind, Refusal
 
 from .identities import Authority, authority, identity
-from .table import Seen, hello, plan, table
+from .table import PATIENCE_S, Seen, hello, plan, set_ahead, table
 
 
 def refusal(heard: bytes) -> wire.Refused:
@@ -86,7 +87,7 @@ def test_a_silent_stranger_is_sent_away_after_the_hello_timeout(good_contexts: C
     with table(good_contexts, plan(hello_timeout_s=0.2)) as made:
         sock = made.knock()
         made.until(lambda: bool(made.led.texts("stranger")))
-        sock.settimeout(1)
+        sock.settimeout(PATIENCE_S)
         rest = sock.recv(1)
 
     assert rest == b""
@@ -144,7 +145,7 @@ def test_what_does_not_fit_is_refused_at_once_on_both_sides_with_both_values(
     told = " ".join(made.led.texts("refused") + made.led.texts("stranger"))
     assert heard.code == code
     assert all(value in heard.text and value in told for value in values)
-    assert took < 1
+    assert took < made.plan.hello_timeout_s
     assert not made.led.gone
 
 
@@ -193,7 +194,7 @@ def test_a_worker_that_dies_before_go_frees_its_seat(good_contexts: Contexts) ->
 
 
 def test_a_worker_that_dies_after_go_fails_everyone_by_rank_and_pid(good_contexts: Contexts) -> None:
-    with table(good_contexts) as made:
+    with table(good_contexts, plan(beat_s=PATIENCE_S / 2)) as made:
         seen = [made.join(rank) for rank in (1, 2, 3)]
         made.until(lambda: made.led.gone and all(each.gone for each in seen))
         began = time.monotonic()
@@ -201,7 +202,7 @@ def test_a_worker_that_dies_after_go_fails_everyone_by_rank_and_pid(good_context
         made.until(lambda: all(each.outcome for each in (made.led, seen[0], seen[2])))
         took = time.monotonic() - began
 
-    assert took < 0.5
+    assert took < made.plan.beat_s  # no heartbeat was needed to tell
     for each in (made.led, seen[0], seen[2]):
         assert (outcome(each).cause, outcome(each).rank) == (Cause.LOST, 2)
         assert f"rank 2 (pid {os.getpid()})" in outcome(each).text
@@ -228,18 +229,21 @@ def test_the_death_of_the_leader_is_noticed_by_every_worker(good_contexts: Conte
 
 
 def test_a_missed_deadline_names_every_missing_rank_to_everyone(good_contexts: Contexts) -> None:
-    with table(good_contexts, plan(4, deadline_s=0.4)) as made:
+    with table(good_contexts, plan(4)) as made:
         seen = made.join(2)
-        began = time.monotonic()
+        made.until(lambda: bool(seen.events))
+        set_ahead(made.loop, made.plan.deadline_s / 2)
+        made.rest(0.1)
+        early = made.led.outcome or seen.outcome
+        set_ahead(made.loop, made.plan.deadline_s / 2)
         made.until(lambda: seen.outcome is not None)
-        took = time.monotonic() - began
 
     for each in (made.led, seen):
         assert outcome(each).cause == Cause.DEADLINE
         assert "2 of 4 ranks joined" in outcome(each).text
         assert "missing ranks 1, 3" in outcome(each).text
     assert outcome(made.led).missing == (1, 3)
-    assert 0.35 < took < 1.0
+    assert early is None
 
 
 def test_cancelled_is_not_a_missed_deadline(good_contexts: Contexts) -> None:
@@ -255,8 +259,10 @@ def test_cancelled_is_not_a_missed_deadline(good_contexts: Contexts) -> None:
 
 
 def test_the_deadline_travels_as_remaining_time(good_contexts: Contexts) -> None:
-    with table(good_contexts, plan(3, deadline_s=0.4)) as made:
-        patient = made.join(1, deadline_s=60.0)
+    with table(good_contexts, plan(3)) as made:
+        patient = made.join(1, deadline_s=100 * PATIENCE_S)
+        made.until(lambda: bool(patient.events))
+        set_ahead(made.loop, made.plan.deadline_s)
         made.until(lambda: patient.outcome is not None)
 
     assert outcome(patient).cause == Cause.DEADLINE
@@ -267,12 +273,11 @@ def test_a_frozen_worker_is_noticed_within_three_heartbeats(good_contexts: Conte
         peer = made.peer(hello(1, world=2))
         made.listen_to(peer)
         made.until(lambda: made.led.gone)
-        began = time.monotonic()
         made.until(lambda: made.led.outcome is not None)
-        took = time.monotonic() - began
 
     assert (outcome(made.led).cause, outcome(made.led).rank) == (Cause.FROZEN, 1)
-    assert took < 1.0
+    # of 2.5 to 3 heartbeats; a pause of this very process, shorter than a heartbeat, may count as one more
+    assert re.search(r"silent for 0\.[234] s$", outcome(made.led).text)
 
 
 def test_heartbeats_keep_an_idle_replica_alive(good_contexts: Contexts) -> None:
@@ -291,7 +296,7 @@ def test_a_worker_that_comes_before_the_leader_waits_for_it(good_contexts: Conte
         reserved.bind(("127.0.0.1", 0))
         address = Address("127.0.0.1", reserved.getsockname()[1])
         member = early(loop, address, good_contexts, seen, deadline_s=0.5)
-        loop.run(lambda: seen.outcome is not None, 2.0)
+        loop.run(lambda: seen.outcome is not None, PATIENCE_S)
         member.close()
     loop.close()
 
@@ -304,16 +309,15 @@ def test_a_leader_that_says_nothing_holds_no_worker_past_its_deadline(good_conte
     loop, seen = Loop(), Seen()
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = Address("127.0.0.1", silent.getsockname()[1])
-        member = early(loop, address, good_contexts, seen, deadline_s=0.6, hello_timeout_s=0.2)
-        began = time.monotonic()
-        loop.run(lambda: seen.outcome is not None, 5.0)
-        took = time.monotonic() - began
+        member = early(loop, address, good_contexts, seen, deadline_s=PATIENCE_S, hello_timeout_s=0.2)
+        loop.run(lambda: bool(seen.events), PATIENCE_S / 2)
+        set_ahead(loop, PATIENCE_S)
+        loop.run(lambda: seen.outcome is not None, PATIENCE_S)
         member.close()
     loop.close()
 
     assert outcome(seen).cause == Cause.DEADLINE
     assert "said nothing for 0.2 s" in outcome(seen).text
-    assert took < 1.0
 
 
 @pytest.mark.parametrize("address", [Address("", 1), Address("node.example", 1), Address("127.0.0.1", 0)])
@@ -328,7 +332,7 @@ def test_a_world_without_an_address_is_an_error_and_no_pass(
 
 def test_an_identity_of_another_authority_is_never_seated(good_contexts: Contexts, tmp_path: Path) -> None:
     foreign = contexts(identity(tmp_path, by=authority("other")))
-    with table(good_contexts, plan(2, deadline_s=1.0)) as made:
+    with table(good_contexts, plan(2)) as made:
         seen = made.join(1, contexts=foreign)
         made.until(lambda: seen.outcome is not None)
 

@@ -17,7 +17,7 @@ def tool(folder: Path, name: str, script: str) -> str:
     return str(file)
 
 
-def run(folder: Path, script: str, *, timeout_s: float = 20.0, stdin: bytes = b"") -> Answer:
+def run(folder: Path, script: str, *, timeout_s: float = 60.0, stdin: bytes = b"") -> Answer:
     words = [tool(folder, "nvidia-smi", script)]
     return run_all({"nvidia-smi": Tool(words, timeout_s, stdin)}, Loop())["nvidia-smi"]
 
@@ -32,26 +32,29 @@ def test_a_tool_that_answers_is_heard_on_both_streams(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "script",
     [
-        "sleep 300",
+        "sleep 900",
         "trap '' TERM INT HUP; while :; do sleep 1; done",
-        "exec >&- 2>&-; sleep 300",
-        "sleep 300 & echo x",
+        "exec >&- 2>&-; sleep 900",
+        "sleep 900 & echo x",
     ],
     ids=["sleeps", "ignores SIGTERM", "closes its streams", "leaves a child behind"],
 )
 def test_a_tool_that_hangs_is_a_result_of_its_own(tmp_path: Path, script: str) -> None:
-    began = time.monotonic()
-    answer = run(tmp_path, f"echo $$ > {tmp_path}/pid; {script}", timeout_s=1.0)
+    pid = tmp_path / "pid"
+    for timeout_s in (1, 10, 60):  # a busy machine may need longer to begin
+        began = time.monotonic()
+        answer = run(tmp_path, f"echo $$ > {pid}; {script}", timeout_s=timeout_s)
 
-    assert answer.trouble == "nvidia-smi did not answer in 1 s"
-    assert time.monotonic() - began < 8
-    group = int((tmp_path / "pid").read_text())
-    assert not _alive(group)
+        assert answer.trouble == f"nvidia-smi did not answer in {timeout_s} s"
+        assert time.monotonic() - began < 200
+        if pid.exists() and pid.read_text():
+            break
+    assert not _alive(int(pid.read_text()))
 
 
 def _alive(group: int) -> bool:
     """Does any process of the group still run, zombies aside? A killed one needs a moment."""
-    until = time.monotonic() + 5
+    until = time.monotonic() + 60
     while time.monotonic() < until:
         left = [
             stat
@@ -84,12 +87,12 @@ def test_a_tool_that_cannot_be_started_says_why(tmp_path: Path) -> None:
 
 
 def test_tools_run_side_by_side(tmp_path: Path) -> None:
-    slow = tool(tmp_path, "slow", "sleep 1")
-    began = time.monotonic()
-    answers = run_all({f"slow-{number}": Tool([slow], 20.0) for number in range(8)}, Loop())
+    (tmp_path / "here").mkdir()
+    waits = 'touch here/$$; while [ "$(ls here | wc -l)" -lt 8 ]; do sleep 0.05; done'  # for all the others
+    waiting = tool(tmp_path, "waiting", f"cd {tmp_path}; {waits}")
+    answers = run_all({f"waiting-{number}": Tool([waiting], 60.0) for number in range(8)}, Loop())
 
     assert {answer.status for answer in answers.values()} == {0}
-    assert time.monotonic() - began < 6
 
 
 class _Cut(Exception):
@@ -105,7 +108,7 @@ def test_a_session_that_is_cut_meanwhile_ends_the_tools(tmp_path: Path) -> None:
 
     loop.add(ours, READ, pulled)
     os.close(theirs)
-    words = [tool(tmp_path, "smi", f"echo $$ > {tmp_path}/pid; sleep 300")]
+    words = [tool(tmp_path, "smi", f"echo $$ > {tmp_path}/pid; sleep 900")]
     try:
         with pytest.raises(_Cut):
             run_all({"smi": Tool(words, 60.0)}, loop)

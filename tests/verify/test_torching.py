@@ -19,7 +19,7 @@ from verify.service import Wish
 from .probing import probe
 from .test_cli import agent_yaml, verify_node
 
-DEADLINE_S = 120.0
+DEADLINE_S = 600.0
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def torch_python() -> str:
                 "-c",
                 "import importlib.util as u, sys; sys.exit(u.find_spec('torch') is None)",
             ]
-            if subprocess.run(look, check=False, timeout=60).returncode == 0:
+            if subprocess.run(look, check=False, timeout=600).returncode == 0:
                 return name
     need(None, "torch", "apt-get install --no-install-recommends python3-torch, or MUSTER_TORCH_PYTHON=FILE")
     raise AssertionError
@@ -86,7 +86,7 @@ def test_the_all_reduce_of_a_real_torch_passes_with_its_sums_checked(torch_pytho
 
 
 def test_no_torch_is_no_pass_and_no_failure_but_no_judgement() -> None:
-    check = torch_check(2, python=["/nonexistent/python3"], within_s=20)
+    check = torch_check(2, python=["/nonexistent/python3"], within_s=120)
 
     assert check["verdict"] == "unknown"
     assert check["essential"] is True
@@ -99,7 +99,7 @@ def test_no_torch_is_no_pass_and_no_failure_but_no_judgement() -> None:
     [
         (says("$rank", "$rank"), "the sums are wrong, by rank: {1: 1}"),
         (says("0", "0"), "the sums are wrong"),
-        ('[ "$rank" = 1 ] && { echo "E: no way" >&2; exit 1; }; sleep 60', "rank 1: E: no way"),
+        ('[ "$rank" = 1 ] && { echo "E: no way" >&2; exit 1; }; sleep 900', "rank 1: E: no way"),
         ("exit 0", "ranks [0, 1] had no result"),
         ("echo '[1]'; echo nonsense", "ranks [0, 1] had no result"),
     ],
@@ -107,16 +107,23 @@ def test_no_torch_is_no_pass_and_no_failure_but_no_judgement() -> None:
 )
 def test_what_is_not_a_right_sum_of_every_rank_fails(tmp_path: Path, script: str, said: str) -> None:
     began = time.monotonic()
-    check = torch_check(2, python=[fake(tmp_path, script)], within_s=30)
+    check = torch_check(2, python=[fake(tmp_path, script)], within_s=600)
 
     assert check["verdict"] == "critical", check
     assert said in check["found"]
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 300
 
 
 def test_a_torch_that_cannot_be_imported_is_no_judgement(tmp_path: Path) -> None:
     script = "echo 'no torch: libcudart.so.12 is missing' >&2; exit 77"
-    check = torch_check(2, python=[fake(tmp_path, script)], within_s=30)
+    check = torch_check(2, python=[fake(tmp_path, script)], within_s=120)
+
+    assert (check["verdict"], "libcudart.so.12" in check["found"]) == ("unknown", True)
+
+
+def test_a_rank_that_has_no_torch_is_heard_though_the_first_says_nothing(tmp_path: Path) -> None:
+    script = "[ $rank = 0 ] && sleep 900; echo 'no torch: libcudart.so.12 is missing' >&2; exit 77"
+    check = torch_check(2, python=[fake(tmp_path, script)], within_s=120)
 
     assert (check["verdict"], "libcudart.so.12" in check["found"]) == ("unknown", True)
 
@@ -128,9 +135,16 @@ def test_ranks_that_hang_end_by_the_deadline_with_all_that_they_started(tmp_path
 
     assert check["verdict"] == "critical"
     assert "ranks [0, 1] had no result" in check["found"]
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 120
     assert children() == before
-    assert not [pid for pid in Path("/proc").glob("[0-9]*") if f"sleep\0{marker}" in _command(pid)]
+    until = time.monotonic() + 60  # a killed process needs a moment
+    while _running(marker) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not _running(marker)
+
+
+def _running(marker: int) -> list[Path]:
+    return [folder for folder in Path("/proc").glob("[0-9]*") if f"sleep\0{marker}" in _command(folder)]
 
 
 def _command(folder: Path) -> str:
@@ -146,7 +160,7 @@ def test_what_the_shell_has_set_does_not_reach_the_ranks(
     monkeypatch.setenv("NCCL_SOCKET_IFNAME", "nonsense0")
     monkeypatch.setenv("LD_PRELOAD", "")
     check = torch_check(
-        2, python=[fake(tmp_path, 'env >&2; echo "NCCL is ${NCCL_SOCKET_IFNAME-clean}" >&2')], within_s=20
+        2, python=[fake(tmp_path, 'env >&2; echo "NCCL is ${NCCL_SOCKET_IFNAME-clean}" >&2')], within_s=120
     )
 
     assert "NCCL is clean" in check["found"]

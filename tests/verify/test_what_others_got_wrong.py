@@ -11,19 +11,15 @@ import pytest
 
 from tests.require import need, need_root
 from verify.probe import wire
-from verify.probe.drills import Finding, Stage
-from verify.probe.drills_lost import in_time
 from verify.probe.leader import Leader
 from verify.probe.loop import Loop
 from verify.probe.member import Address, Member
 from verify.probe.naming import NameFault, UnknownName, addresses, host_check
-from verify.probe.rank import Parts
-from verify.probe.seats import Seat
-from verify.probe.tls import Contexts, Identity, load
+from verify.probe.tls import Contexts, Identity
 from verify.probe.wire import Cause
 
 from .probing import probe
-from .table import Seen, Table, plan, table
+from .table import PATIENCE_S, Seen, Table, plan, set_ahead, table
 
 HERE = "test_what_others_got_wrong"
 SHOWN_BY = {
@@ -69,7 +65,10 @@ SHOWN_BY = {
         "test_a_smaller_mtu_at_one_end_is_told_although_the_ranks_meet",
     ),
     "sglang#31229": ("test_checks_gpu", "test_a_wedged_nvidia_smi_cannot_be_judged_and_holds_nobody"),
-    "lws#820": (HERE, "test_what_is_always_late_is_tried_three_times_and_then_fails_with_what_was_found"),
+    "lws#820": (
+        "test_patience",
+        "test_what_is_always_late_is_tried_three_times_and_then_fails_with_what_was_found",
+    ),
     "goss#131": (HERE, "test_a_run_of_nothing_is_no_pass"),
     "nvsentinel#1370": ("test_artefact", "test_what_the_login_shell_inherited_does_not_reach_the_probe"),
     "silent listener": (
@@ -156,14 +155,14 @@ def test_a_name_that_nobody_knows_is_told_soon() -> None:
 
 def test_a_resolver_that_hangs_holds_nobody() -> None:
     def hangs(*_: Any, **__: Any) -> list[Any]:
-        time.sleep(60)
+        time.sleep(120)
         return []
 
     began = time.monotonic()
     found = host_check(name="gpu-01", lookup=hangs)
 
     assert found["verdict"] == "unknown"
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 100
 
 
 def meet(listener: socket.socket, both: Contexts) -> tuple[Seen, Seen]:
@@ -175,7 +174,7 @@ def meet(listener: socket.socket, both: Contexts) -> tuple[Seen, Seen]:
     ]
     leader = Leader(loop, listener, both.server, plan(2), **hooks[0])
     member = Member(loop, Address(host, port), both.client, plan(2), 1, **hooks[1])
-    loop.run(lambda: led.gone and seen.gone, 5.0)
+    loop.run(lambda: led.gone and seen.gone, PATIENCE_S)
     member.close()
     leader.close()
     loop.close_all()
@@ -196,12 +195,14 @@ def test_a_leader_is_who_has_rank_0_whatever_its_address(good_contexts: Contexts
 
 
 def alone(address: Address, both: Contexts, **other: Any) -> str:
-    """One worker that dials there until its end; why it ended."""
+    """One worker that dials there until its end, by default that of its first try; why it ended."""
     loop, seen = Loop(), Seen()
     hooks: dict[str, Any] = {"on_event": seen.events.append, "on_go": seen.go, "on_over": seen.over}
-    facts = {"deadline_s": 0.6, "hello_timeout_s": 0.2, **other}
-    member = Member(loop, address, both.client, plan(2, **facts), 1, **hooks)
-    loop.run(lambda: seen.outcome is not None, 10.0)
+    member = Member(loop, address, both.client, plan(2, **{"hello_timeout_s": 0.2, **other}), 1, **hooks)
+    if "deadline_s" not in other:
+        loop.run(lambda: bool(seen.events or seen.outcome), PATIENCE_S / 2)
+        set_ahead(loop, PATIENCE_S)
+    loop.run(lambda: seen.outcome is not None, 2 * PATIENCE_S)
     member.close()
     loop.close_all()
     assert seen.outcome is not None
@@ -243,7 +244,7 @@ def test_no_route_is_told_as_such(good: Identity) -> None:
         ["unshare", "-rn", sys.executable, "-c", code],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=False,
     )
     need(
@@ -257,7 +258,7 @@ def test_more_ranks_than_the_backlog_holds_join(good_contexts: Contexts) -> None
     loop, led = Loop(), Seen()
     listener = socket.create_server(("127.0.0.1", 0), backlog=1)
     hooks: dict[str, Any] = {"on_event": led.events.append, "on_go": led.go, "on_over": led.over}
-    the_plan = plan(17, deadline_s=20.0, hello_timeout_s=0.3)
+    the_plan = plan(17, hello_timeout_s=0.3)
     address, seen = Address(*listener.getsockname()), [Seen() for _ in range(16)]
     members = [
         Member(
@@ -274,7 +275,7 @@ def test_more_ranks_than_the_backlog_holds_join(good_contexts: Contexts) -> None
     ]
     loop.run(lambda: False, 0.1)  # nobody accepts yet
     leader = Leader(loop, listener, good_contexts.server, the_plan, **hooks)
-    loop.run(lambda: all(each.gone for each in seen), 20.0)
+    loop.run(lambda: all(each.gone for each in seen), PATIENCE_S)
     for member in members:
         member.close()
     leader.close()
@@ -284,7 +285,7 @@ def test_more_ranks_than_the_backlog_holds_join(good_contexts: Contexts) -> None
 
 
 def test_256_ranks_assemble(good: Identity) -> None:
-    (result,) = probe(good, "assemble", ranks=256, deadline_s=60.0).scenarios
+    (result,) = probe(good, "assemble", ranks=256, deadline_s=120.0).scenarios
 
     assert result.ok, result.detail
 
@@ -299,16 +300,16 @@ def test_of_four_workers_for_one_seat_three_are_refused_at_once(good_contexts: C
 
     assert causes == [Cause.REFUSED] * 3
     assert made.led.gone
-    assert took < 2
+    assert took < made.plan.hello_timeout_s
 
 
 def test_old_workers_do_not_join_the_next_leader_on_the_port(good_contexts: Contexts) -> None:
     with table(good_contexts, plan(3)) as old:
         seen = old.join(1)
         old.until(lambda: bool(seen.events))
+        again = old.listener.dup()  # nobody else may get the port in between
         old.leader.close()
         old.until(lambda: seen.outcome is not None)
-        again = socket.create_server(old.address)
         loop, led = Loop(), Seen()
         hooks: dict[str, Any] = {"on_event": led.events.append, "on_go": led.go, "on_over": led.over}
         leader = Leader(loop, again, good_contexts.server, plan(2, run_id=b"\x01" * 16), **hooks)
@@ -326,7 +327,7 @@ def test_old_workers_do_not_join_the_next_leader_on_the_port(good_contexts: Cont
 
 @pytest.mark.parametrize("stalled", ["nobody listens", "nobody accepts", "nobody else joins"])
 def test_the_one_deadline_holds_in_every_phase(good_contexts: Contexts, stalled: str) -> None:
-    began = time.monotonic()
+    began, slow_s = time.monotonic(), PATIENCE_S
     if stalled == "nobody else joins":
         with table(good_contexts, plan(3, deadline_s=0.5)) as made:
             seen = made.join(1)
@@ -338,10 +339,11 @@ def test_the_one_deadline_holds_in_every_phase(good_contexts: Contexts, stalled:
             sock.bind(("127.0.0.1", 0))
             if stalled == "nobody accepts":
                 sock.listen()
-            text = alone(Address(*sock.getsockname()), good_contexts, deadline_s=0.5, hello_timeout_s=2.0)
+            facts = {"deadline_s": 0.5, "hello_timeout_s": slow_s}
+            text = alone(Address(*sock.getsockname()), good_contexts, **facts)
 
     assert text.startswith("DEADLINE")
-    assert 0.45 < time.monotonic() - began < 2.5
+    assert 0.45 < time.monotonic() - began < slow_s
 
 
 def test_a_run_of_nothing_is_no_pass(good: Identity) -> None:
@@ -371,7 +373,7 @@ def test_a_small_dev_shm_is_told_from_a_real_mount() -> None:
             ["unshare", "--mount", "sh", "-c", mount, "sh", sys.executable, "-c", code],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=600,
             check=False,
         )
         assert done.returncode == 0, done.stderr
@@ -379,19 +381,3 @@ def test_a_small_dev_shm_is_told_from_a_real_mount() -> None:
 
     assert told["16m"].startswith("warning|16 MiB|mount -o remount,size=")
     assert told["2g"] == "pass|2048 MiB|None"
-
-
-def test_what_is_always_late_is_tried_three_times_and_then_fails_with_what_was_found(good: Identity) -> None:
-    tries: list[int] = []
-
-    def late(_stage: Stage) -> tuple[Finding, float]:
-        tries.append(len(tries))
-        return Finding(ok=True, found=f"noticed in try {len(tries)}"), 0.25
-
-    loop = Loop()
-    seats = (Seat("gpu-01", "spiffe://lab.example/node/gpu-01"),) * 2
-    stage = Stage(loop, load(good), seats=seats, run_id=bytes(16), ends=loop.now() + 60, parts=Parts())
-    found = in_time(stage, late)
-
-    assert len(tries) == 3
-    assert found == Finding(ok=False, found="noticed in try 3; 250 ms too late, in each of up to 3 tries")

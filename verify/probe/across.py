@@ -28,7 +28,7 @@ from .throwaway import CannotMake, ThrowAway
 from .timeline import own_time_line
 from .tls import Identity, IdentityFault, Loaded, load
 
-_ASK_S = 1.0
+_ASK_S = 5.0
 _WORD_S = 2.0
 _MAX_LINE = 65536
 _SIGNALS = {"kill": signal.SIGKILL, "freeze": signal.SIGSTOP, "wake": signal.SIGCONT}
@@ -147,7 +147,10 @@ class Across:
         self._end()
         if self._loaded is None:
             raise ValueError("the identity does not hold")
-        plan = Plan(self._run_id, self._seats, float(order["deadline_s"]), beat_s=float(order["beat_s"]))
+        deadline_s, hello_s, beat_s = (
+            float(order[name]) for name in ("deadline_s", "hello_timeout_s", "beat_s")
+        )
+        plan = Plan(self._run_id, self._seats, deadline_s, hello_s, beat_s)
         self._opened = self._loop.now()
         left_s = max(1.0, self._ends - self._opened)
         self._plan = plan

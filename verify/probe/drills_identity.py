@@ -15,7 +15,7 @@ from .stage import CannotJudge, Finding, Stage, fail, lead
 from .throwaway import CannotMake, ThrowAway
 from .tls import Loaded
 
-_SOON_S = 2.5
+_SOON_S = 10.0
 _INSTALLED = "the installed bundle"
 
 

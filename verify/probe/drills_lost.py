@@ -29,7 +29,16 @@ _BEAT_S = 0.3
 
 def missing_rank(stage: Stage) -> Finding:
     """One rank never starts: the run must fail by its deadline, and say which."""
-    missing, deadline_s = stage.world // 2, stage.short_deadline_s
+    finding, others = _missing(stage, stage.short_deadline_s)
+    if others:
+        # nobody knew how long this machine takes until the others are there
+        finding, _ = _missing(stage, stage.long_deadline_s)
+    return finding
+
+
+def _missing(stage: Stage, deadline_s: float) -> tuple[Finding, bool]:
+    """The finding, and whether it is only that others had not come either by the deadline."""
+    missing = stage.world // 2
     replica, _ = stage.replica(deadline_s)
     with replica:
         began = stage.loop.now()
@@ -39,21 +48,19 @@ def missing_rank(stage: Stage) -> Finding:
         took = stage.loop.now() - began
         over = replica.leader.first("over")
         if replica.gone:
-            return fail(f"GO came although rank {missing} was never started")
+            return fail(f"GO came although rank {missing} was never started"), False
         if over is None:
-            return fail(f"{took:.3f} s later the run still waits; its deadline was {deadline_s:.3f} s")
+            return fail(f"{took:.3f} s later the run still waits; its deadline was {deadline_s:.3f} s"), False
         if over["cause"] != "deadline" or over["missing"] != [missing]:
-            return fail(f"rank {missing} was never started, and the leader says: {over['text']}")
+            others = over["cause"] == "deadline" and len(replica.seated) < stage.world - 2
+            return fail(f"rank {missing} was never started, and the leader says: {over['text']}"), others
         if took < 0.9 * deadline_s:
-            return fail(f"it gave up at {took:.3f} s, long before its deadline of {deadline_s:.3f} s")
+            return fail(f"it gave up at {took:.3f} s, long before its deadline of {deadline_s:.3f} s"), False
         if not ask(replica.api_port, "/health", timeout_s=ASK_S).refused:
-            return fail("the API answers although the replica never assembled")
+            return fail("the API answers although the replica never assembled"), False
         fault = all_told(replica, missing, {"deadline"}, but={missing})
-        return Finding(
-            not fault,
-            fault
-            or f"missing rank {missing}: failed at {took:.3f} s of {deadline_s:.3f} s, named rank {missing}",
-        )
+        found = f"missing rank {missing}: failed at {took:.3f} s of {deadline_s:.3f} s, named rank {missing}"
+        return Finding(not fault, fault or found), False
 
 
 def killed_rank(stage: Stage) -> Finding:
@@ -61,14 +68,26 @@ def killed_rank(stage: Stage) -> Finding:
     return in_time(stage, _killed)
 
 
+class Slow(Exception):
+    """A rank that nobody has touched was too slow for this try."""
+
+
 def in_time(stage: Stage, drill: Callable[[Stage], tuple[Finding, float]]) -> Finding:
     """Noticed late is not noticed; a busy machine is given two more tries. `drill` tells how late it was, in s."""
+    slow = ""
     for _ in range(_TRIES):
-        finding, late_s = drill(stage)
-        if not finding.ok or late_s <= 0:
-            return finding
+        try:
+            finding, late_s = drill(stage)
+        except Slow as other:
+            slow = str(other)
+        else:
+            slow = ""
+            if not finding.ok or late_s <= 0:
+                return finding
         if stage.left_s < stage.short_deadline_s:
             break
+    if slow:
+        return fail(slow)
     return fail(f"{finding.found}; {late_s * 1000:.0f} ms too late, in each of up to {_TRIES} tries")
 
 
@@ -101,17 +120,23 @@ def _killed(stage: Stage) -> tuple[Finding, float]:
 
 def frozen_rank(stage: Stage) -> Finding:
     """A rank is stopped after GO: silent, yet connected; three heartbeats later the whole replica has failed."""
-    return in_time(stage, _frozen)
-
-
-def _frozen(stage: Stage) -> tuple[Finding, float]:
-    victim = stage.world - 1
-    # many ranks on few cores answer late without being frozen
+    # many ranks on few cores answer late without being frozen, and so do few where others are at work
     beat_s = max(_BEAT_S, 0.005 * stage.world)
+    beats = iter([beat_s * 2**n for n in range(_TRIES)])
+    return in_time(stage, lambda stage: _frozen(stage, next(beats)))
+
+
+def _frozen(stage: Stage, beat_s: float) -> tuple[Finding, float]:
+    victim = stage.world - 1
     replica, plan = stage.replica(stage.patience_s, beat_s=beat_s)
     with replica:
-        assembled(replica, stage)
-        _must_serve(replica)
+        try:
+            assembled(replica, stage)
+            _must_serve(replica)
+        except CannotJudge as error:
+            if (replica.leader.first("over") or {}).get("cause") == "frozen":
+                raise Slow(f"before a rank was frozen: {error}") from error
+            raise
         frozen, began = replica.ranks[victim], stage.loop.now()
         replica.signal(victim, signal.SIGSTOP)
         allowed_s = plan.lost_after * beat_s
@@ -122,6 +147,8 @@ def _frozen(stage: Stage) -> tuple[Finding, float]:
                 f"rank {victim} was frozen, and {allowed_s + DOWN_S:.1f} s later nobody has noticed"
             ), 0
         noticed_s = over["at"] - began
+        if over["cause"] == "frozen" and over["rank"] != victim:
+            raise Slow(f"rank {victim} (pid {frozen.pid}) was frozen, and the leader says: {over['text']}")
         if over["cause"] != "frozen" or f"pid {frozen.pid}" not in over["text"]:
             return fail(
                 f"rank {victim} (pid {frozen.pid}) was frozen, and the leader says: {over['text']}"

@@ -150,7 +150,9 @@ def _one_port_taken(stage: Stage) -> tuple[Finding, bool]:
 def stranger(stage: Stage) -> Finding:
     """Connections without the identity stand in for a missing rank; then the rank comes."""
     absent = stage.world // 2
-    replica, plan = stage.replica(stage.patience_s)
+    # one that is silent is sent away after this time: the rank must come before, also where machines are slow
+    hello_timeout_s = max(stage.hello_s, stage.short_deadline_s)
+    replica, plan = stage.replica(stage.patience_s, hello_timeout_s=hello_timeout_s)
     visits: list[Visit] = []
     with replica:
         try:

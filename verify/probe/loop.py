@@ -61,13 +61,17 @@ class Loop:
         return timer
 
     def run(self, until: Callable[[], bool], timeout_s: float) -> bool:
-        """Serve sockets and timers until `until()` holds (True) or the time is over (what `until()` says then)."""
+        """Serve sockets and timers until `until()` holds (True) or the time is over (what `until()` says then).
+
+        What lies ready when the time is over is served still.
+        """
         end = self.now() + timeout_s
         while not until():
             left = end - self.now()
+            self._once(max(0.0, left))
             if left <= 0:
+                # a machine that stood still has had one look at what came meanwhile
                 return until()
-            self._once(left)
         return True
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ from .tls import IdentityFault, spiffe_id
 FIRST_BACKOFF_S = 0.005
 LAST_BACKOFF_S = 0.25
 # the leader tells everyone of a missed deadline; a worker gives that word this long to arrive
-_ABORT_GRACE_S = 0.5
+_ABORT_GRACE_S = 2.0
 # what a listener that is no peer of ours makes of a handshake: another try would not change it
 _FINAL_TLS = ("certificate", "unknown ca", "wrong version", "http request", "access denied", "decrypt error")
 # linux/in.h; the socket module has no name for it before 3.14

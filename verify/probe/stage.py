@@ -13,10 +13,12 @@ from .replica import Replica
 from .seats import Plan, Seat
 from .tls import Loaded
 
-ASK_S = 1.0
-DOWN_S = 1.0
+# how long a busy machine may take to do what it must, where nothing says sooner; who is fast costs none of it
+ASK_S = 5.0
+DOWN_S = 4.0
 WATCH_S = 0.2
-_ENDING_S = 3.0
+_ENDING_S = 8.0
+HELLO_S = 2.0
 _LEAST_DEADLINE_S = 1.0
 _MOST_DEADLINE_S = 15.0
 _BEAT_PER_RANK_S = 0.02
@@ -70,7 +72,7 @@ class Stage:
     @property
     def patience_s(self) -> float:
         """How long an assembly may take that should succeed."""
-        return max(0.5, min(self.left_s, 10.0 + 0.1 * self.world))
+        return max(0.5, min(self.left_s, 20.0 + 0.2 * self.world))
 
     @property
     def short_deadline_s(self) -> float:
@@ -79,20 +81,32 @@ class Stage:
             usual = _LEAST_DEADLINE_S + 0.05 * self.world
         else:
             usual = max(_LEAST_DEADLINE_S, 5 * self.assembled_in_s)
-        return min(usual, _MOST_DEADLINE_S, max(0.5, self.left_s / 2))
+        return min(usual, self.long_deadline_s)
 
-    def replica(self, deadline_s: float, *, beat_s: float | None = None) -> tuple[Replica, Plan]:
+    @property
+    def long_deadline_s(self) -> float:
+        """The longest deadline for a run that is meant to miss it."""
+        return min(_MOST_DEADLINE_S, max(0.5, self.left_s / 2))
+
+    @property
+    def hello_s(self) -> float:
+        """How long a connection may be silent: where ranks are slow, about as long as an assembly took here."""
+        return max(HELLO_S, min(self.assembled_in_s or 0.0, self.patience_s / 2))
+
+    def replica(
+        self, deadline_s: float, *, beat_s: float | None = None, hello_timeout_s: float | None = None
+    ) -> tuple[Replica, Plan]:
         """A new replica, none of whose ranks runs yet."""
         if beat_s is None:
             # hundreds of ranks on a few busy cores are slow to answer, and not frozen
             beat_s = max(1.0, _BEAT_PER_RANK_S * self.world)
-        plan = Plan(self._run_id, self._seats, deadline_s, beat_s=beat_s)
+        plan = Plan(self._run_id, self._seats, deadline_s, hello_timeout_s or self.hello_s, beat_s)
         return Replica(self.loop, plan, self.loaded, self._parts, lifetime_s=self.left_s), plan
 
     def pair(self, loaded: Loaded, spiffe_id: str) -> tuple[Replica, Plan]:
         """A replica of two ranks that trusts another identity than the node's own."""
         seats = (Seat(self._seats[0].node, spiffe_id),) * 2
-        plan = Plan(self._run_id, seats, self.patience_s)
+        plan = Plan(self._run_id, seats, self.patience_s, self.hello_s)
         return Replica(self.loop, plan, loaded, self._parts, lifetime_s=self.left_s), plan
 
     @property

@@ -14,7 +14,7 @@ from .member import Address
 from .seats import Plan
 from .tls import words
 
-_PATIENCE_S = 2.0
+_PATIENCE_S = 5.0
 _RESETS = 50
 _NOT_TRIED = "not tried"
 

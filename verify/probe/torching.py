@@ -21,8 +21,8 @@ from .engine import HOST
 
 MISSING = 77
 _MOST_RANKS = 8
-_LOOK_S = 20.0
-_GRACE_S = 2.0
+_LOOK_S = 60.0
+_GRACE_S = 5.0
 _WORD = 400
 _TRIES = 3
 _TAKEN = os.strerror(errno.EADDRINUSE)
@@ -161,8 +161,9 @@ def _reduce(python: str, world: int, port: int, ends: float) -> tuple[str, str]:
 def _verdict(
     world: int, ended: Sequence[subprocess.Popen[bytes]], said: Sequence[tuple[bytes, bytes]], took: float
 ) -> tuple[str, str]:
-    if any(process.returncode == MISSING for process in ended):
-        return "unknown", f"could not be judged: {_last(said[0][1]) or 'torch cannot be imported'}"
+    missing = [rank for rank, process in enumerate(ended) if process.returncode == MISSING]
+    if missing:
+        return "unknown", f"could not be judged: {_last(said[missing[0]][1]) or 'torch cannot be imported'}"
     told = [_told(out) for out, _ in said]
     silent = [rank for rank, one in enumerate(told) if one is None]
     if silent:

@@ -134,6 +134,7 @@ def _move(row: dict[str, Any]) -> None:
         for key in facts.get("host_keys", [])
     }
     marks |= {f"machine:{facts['machine_id'][:64]}"} if facts.get("machine_id") else set()
+    marks |= {f"vm:{facts['vmid']}"} if facts.get("vmid") is not None else set()
     for mark in sorted(marks):
         bind.execute(_marks.insert().values(node=row["name"], mark=mark))
 

@@ -157,11 +157,11 @@ class Replay:
         time.sleep(0.25)
 
     def _slow(self) -> None:
-        self.world.pve.copy_s = 0.8
+        self.world.pve.copy_s = 4.0  # what is asked meanwhile is asked in time on a busy machine too
 
     def _slower(self) -> None:
         """A clone outlasts whoever waits for its lock file."""
-        self.world.pve.copy_s = 1.6
+        self.world.pve.copy_s = 6.0
         self.world.pve.lock_wait = 0.4
 
     def _separate(self) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 SCENES = {
     "nobody": "nobody 22-27; wrong 28; stale 29; uncsrf 46 47",
     "a token without rights": "token 35-45",
-    "an empty host": "root 1-5 8 20 37 48-50 51 53-68 71 88 95 96 97 98-101 102 103 70",
+    "an empty host": "root 1-5 8 14 20 37 48-50 51 53-68 71 88 95 96 97 98-101 102 103 70 651 653",
     "a vm and its config": (
         "> vm 100; root 80-83 85-87 89 105-111 112 113 115 117-123 124 126-128 130-143 145-149 151-156"
         " 163 164 166-168; > mute; root 169-171 173-174; > again 175; root 175-179 183 190-192 196-202"

@@ -27,7 +27,7 @@ ROLE = (
     *("VM.Config.HWType", "Datastore.AllocateSpace", "Datastore.Audit", "SDN.Use"),
 )
 PVE_VM_USER = ("VM.Audit", "VM.Config.Cloudinit", "VM.PowerMgmt", "VM.GuestAgent.Audit")
-TIMEOUT_S = 20.0
+TIMEOUT_S = 120.0
 
 
 @dataclass
