@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import IO, NoReturn
 
 import typer
 
@@ -102,8 +102,17 @@ def run(app: typer.Typer) -> NoReturn:
         if not (isinstance(error, BrokenPipeError) or code):
             console.error(unwritten(error))
             code = int(ExitCode.OTHER_SIDE)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _to_nowhere(sys.stdout)
+    try:
+        sys.stderr.flush()
+    except OSError:
+        _to_nowhere(sys.stderr)
     sys.exit(code)
+
+
+def _to_nowhere(stream: IO[str]) -> None:
+    """What lies in it still would be tried once more at the end, and make 120 of the exit code."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _fill_streams() -> None:

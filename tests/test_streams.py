@@ -13,11 +13,13 @@ from tests.require import need
 COMMANDS = (("lab", "status"), ("inventory", "list"))
 
 
-def run(package: str, verb: str, *, redirected: str, state: Path) -> "subprocess.CompletedProcess[str]":
+def run(
+    package: str, verb: str, *, redirected: str, state: Path, unbuffered: str = ""
+) -> "subprocess.CompletedProcess[str]":
     start = f"from {package}.cli import main; main()"
     return subprocess.run(
         ["/bin/sh", "-c", f'exec "$@" {redirected}', "sh", sys.executable, "-c", start, verb, "--json"],
-        env={**os.environ, "XDG_STATE_HOME": str(state)},
+        env={**os.environ, "XDG_STATE_HOME": str(state), "PYTHONUNBUFFERED": unbuffered},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -51,11 +53,12 @@ def test_data_that_their_place_does_not_take_are_an_error_and_no_bug(
 
 
 @pytest.mark.parametrize(("package", "verb"), COMMANDS)
+@pytest.mark.parametrize("unbuffered", ["", "1"])  # what a buffer keeps is tried again at the end
 def test_talk_that_its_place_does_not_take_is_lost_and_the_data_are_not(
-    package: str, verb: str, tmp_path: Path
+    package: str, verb: str, unbuffered: str, tmp_path: Path
 ) -> None:
     need(Path("/dev/full").exists(), "/dev/full", "run on Linux")
-    done = run(package, verb, redirected="2>/dev/full", state=tmp_path)
+    done = run(package, verb, redirected="2>/dev/full", state=tmp_path, unbuffered=unbuffered)
 
     assert done.returncode == 0
     assert json.loads(done.stdout)["schema"] == 1
