@@ -4,7 +4,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-KNOWN = ("0001", "0002", "0003")
+KNOWN = ("0001", "0002")
 """Every migration, in order."""
 
 

@@ -2,7 +2,7 @@
 
 import sqlalchemy as sa
 
-HEAD = "0003"
+HEAD = "0002"
 """The newest migration: what a record must be at to be used."""
 
 _Name = sa.String(63).with_variant(sa.String(63, collation="C"), "postgresql")  # ordered alike in both

@@ -161,29 +161,6 @@ def test_two_that_open_an_old_record_at_once_migrate_it_once(tmp_path: Path) -> 
     assert [process.communicate(timeout=600)[0] for process in opening] == ["7\n"] * 3
 
 
-@pytest.mark.parametrize("former", migrations.KNOWN[1:-1])
-def test_a_record_of_a_form_in_between_is_brought_on(url: str, former: str) -> None:
-    record = store(url)
-    added = record.add(node(), why="asked for")
-    database = Database(place_of(url))
-    if database.place.shared:
-        drop(url)
-        with database.begin() as connection:
-            schema = database.place.schema or ""
-            connection.execute(sa.schema.CreateSchema(schema))
-            migrations.upgrade(connection, schema=schema, to=former)
-    else:
-        with database.begin() as connection:
-            connection.execute(sa.text(f"UPDATE alembic_version SET version_num = '{former}'"))  # noqa: S608
-
-    assert stands_at(database) == (former, HEAD)
-    if database.place.shared:
-        assert migrate(database) == (former, HEAD)
-        added = store(url).add(node(), why="asked for")
-    assert store(url).get("gpu-01") == added
-    assert stands_at(database) == (HEAD, HEAD)
-
-
 def test_a_newer_record_is_left_alone(url: str) -> None:
     store(url)
     with Database(place_of(url)).begin() as connection:
