@@ -49,8 +49,12 @@ class OpenedAuthority:
         self._index = Index(layout.index, self._ledger)
 
     @classmethod
-    def open(cls, ca_dir: Path, *, now: datetime, kdf_floor: Kdf = KDF_FLOOR) -> Self:
+    def open(
+        cls, ca_dir: Path, *, now: datetime, kdf_floor: Kdf = KDF_FLOOR, policy: Policy | None = None
+    ) -> Self:
         """Read and verify everything that needs no passphrase.
+
+        policy: the one that a run began with, where it opens the authority again.
 
         Raises:
             BadInput: there is no authority, or its policy has faults.
@@ -60,7 +64,8 @@ class OpenedAuthority:
         check_folder(ca_dir)
         layout = Layout(ca_dir)
         root, issuing = read_certificate(layout.root), read_certificate(layout.issuing)
-        self = cls(layout, load(layout.policy, Policy), root=root, issuing=issuing, kdf_floor=kdf_floor)
+        policy = policy or load(layout.policy, Policy)
+        self = cls(layout, policy, root=root, issuing=issuing, kdf_floor=kdf_floor)
         self._index.catch_up()
         self._reload()
         check_issuing_key(self.layout, self.issuing)

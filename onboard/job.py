@@ -219,8 +219,10 @@ def _tell(end: End, desk: Desk, options: Options, *, alone: bool) -> None:
         if report.error is not None:
             console.error(report.error)
             return
+    if not alone:
+        return
     node = desk.store.get(outcome.name)
-    if alone and node is not None and (command := next_command(node)) is not None:
+    if node is not None and (command := next_command(node)) is not None:
         console.say(f"next, for {whose_move(node.state)}: {command}")
 
 
@@ -357,7 +359,8 @@ def _at_desk(desk: Desk, *, options: Options) -> Iterator[Desk]:
 
 
 def _opened_anew(authority: Authority) -> Authority:
-    return Authority.open(authority.layout.folder, now=utc_now())
+    """By the policy that the run began with, and the holder agreed to, for every node."""
+    return Authority.open(authority.layout.folder, now=utc_now(), policy=authority.policy)
 
 
 def _verifier(desk: Desk) -> Callable[[Receipt], NodeReport]:

@@ -326,3 +326,14 @@ def test_a_key_that_does_not_match_its_certificate_is_refused_with_its_mend(auth
     with pytest.raises(Damaged, match="does not match the certificate") as caught:
         reopened(authority).unlock(PASSPHRASE)
     assert "restore" in caught.value.next_step
+
+
+def test_a_run_that_opens_its_authority_again_keeps_the_policy_that_it_began_with(tmp_path: Path) -> None:
+    begun = new_authority(tmp_path)
+    begun.layout.policy.write_text("names: [")
+
+    again = Authority.open(begun.layout.folder, now=NOW, kdf_floor=CHEAP, policy=begun.policy)
+
+    assert again.policy == begun.policy
+    with pytest.raises(BadInput):
+        Authority.open(begun.layout.folder, now=NOW, kdf_floor=CHEAP)
