@@ -92,10 +92,14 @@ def run(app: typer.Typer) -> NoReturn:
         console.trouble("interrupted; the same command typed again goes on from here")
         code = int(ExitCode.INTERRUPTED)
     except Exception as error:  # noqa: BLE001 - the one place where a bug ends in a sentence
-        code = int(ExitCode.BUG)
-        console.trouble(
-            f"bug: {type(error).__name__}; please report it with {_keep_traceback()}, its traceback"
-        )
+        if isinstance(error, OSError) and _holds_what_it_cannot_write(sys.stdout):
+            console.error(unwritten(error))
+            code = int(ExitCode.OTHER_SIDE)
+        else:
+            code = int(ExitCode.BUG)
+            console.trouble(
+                f"bug: {type(error).__name__}; please report it with {_keep_traceback()}, its traceback"
+            )
     try:
         sys.stdout.flush()
     except OSError as error:
@@ -108,6 +112,14 @@ def run(app: typer.Typer) -> NoReturn:
     except OSError:
         _to_nowhere(sys.stderr)
     sys.exit(code)
+
+
+def _holds_what_it_cannot_write(stream: IO[str]) -> bool:
+    try:
+        stream.flush()
+    except OSError:
+        return True
+    return False
 
 
 def _to_nowhere(stream: IO[str]) -> None:
