@@ -13,8 +13,9 @@ from bench.row import Contest
 from inventory import show
 from inventory.model import State
 from inventory.store import Store
-from inventory.store.database import Database, place_of
+from inventory.store.database import Database
 from inventory.store.making import migrate
+from inventory.store.place import place_of
 from tests.inventory.filled import fill
 from tests.inventory.filled_work import SAME, Filled, Work, opened
 from tests.postgres import NoServer, Server, programs

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from inventory.export.target import Tally
     from inventory.model import Node
-    from inventory.store import Store
 
 _PRIVATE = {Form.JSON, Form.CSV}  # the others are for other people's programs
 _PINNED = {Form.ANSIBLE, Form.SSH_CONFIG}
@@ -85,13 +84,14 @@ def export(
         raise _bad("nothing was exported", f"{out} is the file of host keys, which would be lost")
     if form is Form.PROMETHEUS and (nodes or state):
         raise _bad("nothing was exported", "a count of some nodes would pass for that of all in Prometheus")
-    from inventory.listing import asked
+    from inventory.listing import absent, asked
     from inventory.store import Store, utc_now
-    from inventory.store.database import place_of
+    from inventory.store.place import place_of
 
     wanted = asked(nodes, states=state, turn=None, expiring=None, now=utc_now(), command="export")
     store = Store.open(inventory)
-    _check_on_record(store, wanted.names)
+    if gone := absent(store, wanted.names):
+        raise BadInput("nothing was exported", why=f"not on record: {gone}", next_step="node-inventory list")
     if not store.last_event():  # a timer without the settings of a shell would empty a file that others read
         console.warn(f"nothing was ever on record in {place_of(inventory).where}")
     chosen = store.each(names=wanted.names, states=wanted.states)
@@ -175,19 +175,6 @@ def _check(form: Form, known_hosts: Path | None, *, json_on_stdout: bool) -> Non
 
 def _same(one: Path, other: Path) -> bool:
     return one.absolute() == other.absolute() or (one.exists() and other.exists() and one.samefile(other))
-
-
-def _check_on_record(store: "Store", names: tuple[str, ...] | None) -> None:
-    if names is None:
-        return
-    found = {summary.name for summary in store.summaries(names=names)}
-    if absent := [name for name in names if name not in found]:
-        more = f" and {len(absent) - 10} more" if len(absent) > 10 else ""
-        raise BadInput(
-            "nothing was exported",
-            why=f"not on record: {', '.join(absent[:10])}{more}",
-            next_step="node-inventory list",
-        )
 
 
 def _write(form: Form, nodes: "Iterator[Node]", out: IO[str], known_hosts: Path | None) -> "Tally":

@@ -22,9 +22,10 @@ def migrate(
 
     Example: node-inventory migrate --inventory postgresql:///muster
     """
-    from inventory.store.database import Database, place_of
+    from inventory.store.database import Database
     from inventory.store.making import migrate as bring_on
     from inventory.store.making import stands_at
+    from inventory.store.place import place_of
 
     database = Database(place_of(inventory))
     before, after = stands_at(database) if dry_run else bring_on(database)
@@ -56,9 +57,9 @@ def grants(
 
     Example: node-inventory grants --to infra=anna --to holder=hugo | psql -v ON_ERROR_STOP=1 muster
     """
-    from inventory.store.database import place_of
     from inventory.store.grants import memberships, script, statements
     from inventory.store.making import need_shared
+    from inventory.store.place import place_of
 
     schema = need_shared(place_of(inventory))
     members = memberships(to or ())

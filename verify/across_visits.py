@@ -5,9 +5,8 @@ from typing import Any
 from verify.across_stage import Failed, Stage, Unjudged, why
 
 _WATCH_S = 0.2
-_HELLO_S = (
-    5.0  # who is silent is sent away after it, and the rank must come before, also where machines are slow
-)
+# who is silent is sent away after it, and the rank must come before, also where machines are slow
+_HELLO_S = 5.0
 _PORTS_TO_TRY = 3
 _INSTALLED = "CA: the installed bundle"
 

@@ -16,9 +16,7 @@ from sqlalchemy.pool import NullPool, QueuePool
 
 from inventory.command import need
 from inventory.errors import BadInput, Damaged, MusterError, OtherSide, Refused
-from inventory.store.place import Place, place_of
-
-__all__ = ["Database", "Place", "make_file", "place_of"]
+from inventory.store.place import Place
 
 _BUSY_S = 15
 _STATEMENT_S = 20
@@ -30,11 +28,9 @@ _FORBIDDEN = "42501"
 _READ_ONLY = "25006"
 _UNFIT = "22"
 _LATE = frozenset({"57014", "55P03", "25P03"})
-_ONLY_READ = (
-    "session is read-only",
-    "server is in hot standby mode",
-)  # libpq's, of each server that it left again
-_FAILURE = re.compile(r"- host: .*?: connection failed: ")  # psycopg's, before what libpq says of that server
+# What libpq says of each server that it left again, and psycopg before it.
+_ONLY_READ = ("session is read-only", "server is in hot standby mode")
+_FAILURE = re.compile(r"- host: .*?: connection failed: ")
 
 
 def make_file(path: Path) -> None:
@@ -59,13 +55,7 @@ def make_file(path: Path) -> None:
 class Database:
     """A record's database; every use of it is one transaction."""
 
-    def __init__(
-        self,
-        place: Place,
-        *,
-        lock_s: int = _BUSY_S,
-        silence_s: float = _SILENCE_S,
-    ) -> None:
+    def __init__(self, place: Place, *, lock_s: int = _BUSY_S, silence_s: float = _SILENCE_S) -> None:
         """Nothing is connected yet.
 
         lock_s: how long another's transaction is waited for. silence_s: how long one of ours may take on a server,
@@ -110,8 +100,7 @@ class Database:
         """One transaction. patient: it may take an hour, as a migration may.
 
         It takes SQLite's write lock at once, so that it is never upgraded midway, unless the file may only be read:
-        then nothing can be written. Over PostgreSQL it waits for no
-        row and no statement longer than its deadlines.
+        then nothing can be written. Over PostgreSQL it waits for no row and no statement longer than its deadlines.
 
         Raises:
             IntegrityError: a key is taken; the caller knows which.

@@ -6,7 +6,8 @@ import sqlalchemy as sa
 
 from inventory import migrations
 from inventory.errors import BadInput, Damaged, Refused
-from inventory.store.database import Database, Place, make_file
+from inventory.store.database import Database, make_file
+from inventory.store.place import Place
 from inventory.store.tables import HEAD, metadata
 
 _version = sa.table("alembic_version", sa.column("version_num", sa.String))

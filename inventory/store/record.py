@@ -17,9 +17,10 @@ from inventory.errors import MusterError, Refused
 from inventory.lifecycle import check_move
 from inventory.model import HostKey, Lease, Node, State
 from inventory.store import rows
-from inventory.store.database import Database, make_file, place_of
+from inventory.store.database import Database, make_file
 from inventory.store.leases import LEASE_S, Leases
 from inventory.store.making import check_version, make_anew
+from inventory.store.place import place_of
 from inventory.store.reading import Reading, node_query
 from inventory.store.tables import addresses, events, marks, nodes, receipts, reports
 
@@ -244,14 +245,6 @@ class Store(Reading):
         with self._database.begin() as connection:
             row = connection.execute(query).mappings().one_or_none()
         return None if row is None else rows.node_of(row)
-
-    def held_addresses(self, site: str) -> dict[str, str]:
-        """Every static address of a site that a node has, and which node."""
-        with self._database.begin() as connection:
-            found = connection.execute(
-                sa.select(addresses).where(addresses.c.site == rows.storable(site))
-            ).mappings()
-            return {row["ip"]: row["node"] for row in found}
 
     def _hold_addresses(self, connection: sa.Connection, node: Node) -> None:
         """The node's static addresses are its own from here on; those that it had before, or once retired, are free."""

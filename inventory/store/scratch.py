@@ -6,9 +6,9 @@ from contextlib import contextmanager
 
 import sqlalchemy as sa
 
-from inventory.store.database import Database, place_of
+from inventory.store.database import Database
 from inventory.store.making import migrate
-from inventory.store.place import in_schema
+from inventory.store.place import in_schema, place_of
 
 
 def is_shared(url: str) -> bool:

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from inventory.store.database import Database, place_of
+from inventory.store.database import Database
 from inventory.store.making import migrate
+from inventory.store.place import place_of
 from tests.e2e.labs import Lab, running_lab
 from tests.postgres import Server
 from tests.require import need_command

@@ -17,7 +17,8 @@ import sqlalchemy as sa
 
 from inventory.model import Address, HostKey, Node, State
 from inventory.store import rows
-from inventory.store.database import Database, place_of
+from inventory.store.database import Database
+from inventory.store.place import place_of
 from inventory.ticket import sign_receipt, sign_ticket
 from tests.inventory.kit import KEY, keygen, receipt, ticket
 

@@ -9,7 +9,6 @@ from inventory.listing import asked, chosen
 from inventory.model import State
 from inventory.store import Store
 from tests.inventory.filled import (
-    A_SITE,
     RARE,
     RARE_STATE,
     address,
@@ -22,7 +21,6 @@ from tests.inventory.filled import (
 )
 
 _LISTED = 20
-_SITE = f"site-{1:04}"
 _REPORT = {"name": "gpu-01", "ok": True, "verification": {"ranks": 8, "time_line": []}}
 _MOVES = (State.VERIFY_FAILED, State.VERIFYING, State.IN_SERVICE)  # around, to where it was
 
@@ -130,11 +128,6 @@ def claimed(filled: Filled) -> None:
     assert {node.name for node in found} == {name_of(number) for number in (by_uuid, by_vmid, by_ip)}
 
 
-def addresses(filled: Filled) -> None:
-    """All that one site has given."""
-    assert len(filled.store.held_addresses(_SITE)) == A_SITE
-
-
 def keeping(filled: Filled) -> None:
     """A verification kept."""
     filled.store.keep_report(filled.one(), _REPORT, passed=True)
@@ -170,7 +163,6 @@ SAME: dict[str, Work] = {
     "a lease, taken and let go": leasing,
     "find a machine's twin": twin,
     "whose uuid, VM id and address": claimed,
-    "addresses of a site": addresses,
     "keep a report": keeping,
     f"last reports of {_LISTED}": last_reports,
 }

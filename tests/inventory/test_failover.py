@@ -13,8 +13,9 @@ import pytest
 
 from inventory.errors import MusterError, OtherSide, Refused
 from inventory.store import Store
-from inventory.store.database import Database, place_of
+from inventory.store.database import Database
 from inventory.store.making import migrate
+from inventory.store.place import place_of
 from tests.fixtures_postgres import need_postgres
 from tests.inventory.records import node
 from tests.inventory.test_leases import another, heard, told

@@ -16,8 +16,9 @@ from inventory import migrations
 from inventory.errors import BadInput, Damaged
 from inventory.model import State
 from inventory.store import Store
-from inventory.store.database import Database, place_of
+from inventory.store.database import Database
 from inventory.store.making import migrate, stands_at
+from inventory.store.place import place_of
 from inventory.store.scratch import drop
 from inventory.store.tables import HEAD, metadata
 from tests.inventory.records import KEY, node, store

@@ -13,8 +13,9 @@ import pytest
 from inventory.errors import Refused
 from inventory.model import State
 from inventory.store import Store
-from inventory.store.database import Database, place_of
+from inventory.store.database import Database
 from inventory.store.making import migrate
+from inventory.store.place import place_of
 from tests.inventory.records import moved, node
 from tests.postgres import Server, server_user
 from tests.require import need_command

@@ -16,7 +16,8 @@ from inventory import show
 from inventory.console import Console
 from inventory.model import State
 from inventory.store import Store
-from inventory.store.database import Database, place_of
+from inventory.store.database import Database
+from inventory.store.place import place_of
 from inventory.store.scratch import scratch_record
 from tests.inventory.filled import RARE, fill
 from tests.inventory.filled_work import SAME, Filled, opened

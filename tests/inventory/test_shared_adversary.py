@@ -6,7 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from sqlalchemy import text
 
-from inventory.store.database import Database, place_of
+from inventory.store.database import Database
+from inventory.store.place import place_of
 from tests.inventory.records import node
 from tests.inventory.test_shared_roles import (
     A_LEASE,
@@ -16,8 +17,8 @@ from tests.inventory.test_shared_roles import (
     HOLDER,
     INFRA,
     Shared,
+    assert_refused,
     awaiting,
-    everything,
     made,
     serving,
     with_people,
@@ -107,20 +108,12 @@ def shared(postgres: Server) -> Shared:
 
 @pytest.mark.parametrize("what", BY_INFRA)
 def test_infra_does_not_get_by_the_guards(served: Shared, what: str) -> None:
-    before = everything(served)
-
-    with pytest.raises(SqlRefused):
-        served.sql(BY_INFRA[what], INFRA)
-    assert everything(served) == before
+    assert_refused(served, BY_INFRA[what], INFRA)
 
 
 @pytest.mark.parametrize("what", BY_HOLDER)
 def test_the_holder_does_not_get_by_the_guards(served: Shared, what: str) -> None:
-    before = everything(served)
-
-    with pytest.raises(SqlRefused):
-        served.sql(BY_HOLDER[what], HOLDER)
-    assert everything(served) == before
+    assert_refused(served, BY_HOLDER[what], HOLDER)
 
 
 def test_a_road_that_is_walked_and_told_step_by_step_is_taken_in_one_transaction_too(shared: Shared) -> None:

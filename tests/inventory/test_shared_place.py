@@ -9,9 +9,9 @@ from sqlalchemy import text
 
 from inventory.errors import BadInput, MusterError, OtherSide
 from inventory.store import Store
-from inventory.store.database import Database, place_of
+from inventory.store.database import Database
 from inventory.store.making import migrate
-from inventory.store.place import in_schema
+from inventory.store.place import in_schema, place_of
 from tests.inventory.records import node, store
 from tests.postgres import Server
 from tests.postgres_tls import ADDRESS, RIGHT, WRONG_NAME, TlsServer

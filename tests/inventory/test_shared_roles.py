@@ -11,9 +11,10 @@ from inventory.lifecycle import MOVES
 from inventory.migrations.guards_0002 import MOVES as GUARDED
 from inventory.model import Address, Node, State
 from inventory.store import Store
-from inventory.store.database import Database, place_of
+from inventory.store.database import Database
 from inventory.store.grants import memberships, script
 from inventory.store.making import migrate
+from inventory.store.place import place_of
 from tests.inventory.records import KEY, author, moved, node, store
 from tests.postgres import Server, SqlRefused
 
@@ -217,20 +218,12 @@ BY_HOLDER = {
 
 @pytest.mark.parametrize("what", BY_INFRA)
 def test_infra_cannot_write(served: Shared, what: str) -> None:
-    before = everything(served)
-
-    with pytest.raises(SqlRefused):
-        served.sql(BY_INFRA[what], INFRA)
-    assert everything(served) == before
+    assert_refused(served, BY_INFRA[what], INFRA)
 
 
 @pytest.mark.parametrize("what", BY_HOLDER)
 def test_the_holder_cannot_write(served: Shared, what: str) -> None:
-    before = everything(served)
-
-    with pytest.raises(SqlRefused):
-        served.sql(BY_HOLDER[what], HOLDER)
-    assert everything(served) == before
+    assert_refused(served, BY_HOLDER[what], HOLDER)
 
 
 def test_what_either_may_write_is_written_by_the_same_words(shared: Shared) -> None:
@@ -349,6 +342,15 @@ def test_a_holder_that_knows_another_node_than_the_record_is_refused_in_words(sh
         shared.store(HOLDER).save(changed, why="ticket")
     assert "permission denied for table nodes" in refused.value.why
     assert shared.store(HOLDER).get("gpu-01") == waiting
+
+
+def assert_refused(shared: Shared, statement: str, user: str) -> None:
+    """It is refused, and nothing has changed."""
+    before = everything(shared)
+
+    with pytest.raises(SqlRefused):
+        shared.sql(statement, user)
+    assert everything(shared) == before
 
 
 def everything(shared: Shared) -> str:

@@ -128,7 +128,7 @@ def test_what_no_database_can_hold_comes_back_as_what_it_can(url: str) -> None:
     assert record.get("gpu-01") == added
     assert record.get("\udcff") is None
     assert next(record.summaries(names=["\udcff", "gpu-01"])).name == "gpu-01"
-    assert record.held_addresses("\udcff") == {}
+    assert [*record.claimants(ips=["10.0.0.7"], site="\udcff")] == []
     assert record.reports("gpu-01")[0].document == {"seconds": None, "ms": [None, 1.5]}
     with pytest.raises(Refused, match="not on record"):
         record.keep_report("gpu-02", {}, passed=True)

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from inventory.console import Console
 from inventory.errors import OtherSide, Refused
-from lab import demo, no_lab, running, world
+from lab import no_lab, running, world
 from lab.places import Places
 from tests.require import need_command
 
@@ -124,17 +123,29 @@ def test_a_key_that_could_not_be_written_is_no_reason_to_install_anything(tmp_pa
     assert "install" not in told.value.next_step
 
 
-def test_a_traceback_that_a_command_of_the_demo_wrote_outlives_the_demo(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "outside"))
+def test_a_traceback_that_a_command_of_the_demo_wrote_outlives_the_demo(tmp_path: Path) -> None:
     inside = tmp_path / "inside"
     for folder in (inside, tmp_path / "outside"):
         folder.mkdir()
     trace = inside / "muster-bug-1.txt"
     trace.write_text("lines")
-    told = demo.keep_tracebacks(Console(quiet=True), inside, f"bug: KeyError; please report it with {trace}")
-    kept = Path(told.rpartition(" ")[2])
+    script = """if True:
+        import sys
+        from pathlib import Path
+        from inventory.console import Console
+        from lab import demo
+        folder, trace = map(Path, sys.argv[1:])
+        print(demo.keep_tracebacks(Console(quiet=True), folder, f"bug: KeyError; report it with {trace}"))
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(inside), str(trace)],
+        env={**os.environ, "TMPDIR": str(tmp_path / "outside")},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=True,
+    )
+    kept = Path(done.stdout.strip().rpartition(" ")[2])
 
     assert not trace.exists()
     assert kept.is_relative_to(tmp_path / "outside")

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from inventory.model import Address, Fabric, Node, State
-from inventory.store import AddressTaken
+from inventory.store import AddressTaken, Store
 from tests.provision.kit import Place, make
 from tests.provision.leaving import record
 
@@ -22,7 +22,7 @@ def test_an_address_is_on_record_before_the_first_write(place: Place) -> None:
 
     def first_write(method: str, _path: str) -> None:
         if method == "POST" and not held:
-            held.append(place.store.held_addresses(str(record(place).site)))
+            held.append(holders(place.store, str(record(place).site), "10.0.0.10", "10.9.0.10"))
 
     place.requests.on_next = first_write
     make(place.road())
@@ -133,11 +133,16 @@ def test_an_address_is_free_again_when_its_node_has_another_or_is_retired(place:
     store = place.store
     first = store.add(node("a", "10.0.0.10", state=State.RETIRING), why="a test")
     moved = store.save(replace(first, address=Address("10.0.0.11", 24, "static")))
-    assert store.held_addresses("here") == {"10.0.0.11": "a"}
+    assert holders(store, "here", "10.0.0.10", "10.0.0.11") == {"10.0.0.11": "a"}
 
     store.save(replace(moved, state=State.RETIRED), why="a test")
 
-    assert store.held_addresses("here") == {}
+    assert holders(store, "here", "10.0.0.10", "10.0.0.11") == {}
+
+
+def holders(store: Store, site: str, *ips: str) -> dict[str, str]:
+    """Whose each of these addresses is."""
+    return {ip: node.name for ip in ips for node in store.claimants(ips=[ip], site=site)}
 
 
 def node(name: str, ip: str, *, site: str = "here", state: State = State.PROVISIONING) -> Node:
